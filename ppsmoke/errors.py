@@ -1,0 +1,226 @@
+"""Every error a user can meet, in one tree.
+
+    PpError
+    ├── UsageError                  exit 2: flags, values, a prompt that cannot fit
+    │   └── PromptTooLong
+    ├── EnvironmentFault            exit 3: this machine cannot do it
+    │   ├── ModelNotFound
+    │   ├── ModelFetchFailed
+    │   ├── ModelCorrupt            a checksum or size that disagrees
+    │   ├── GgufMalformed
+    │   │   └── GgufTruncated
+    │   ├── UnsupportedModel        architecture, tensor type or tokenizer
+    │   ├── ChatTemplateFailed
+    │   ├── CompilerUnavailable
+    │   ├── DeviceUnavailable
+    │   ├── NotEnoughMemory
+    │   ├── NotEnoughDisk
+    │   └── BadNodeEnvironment
+    ├── RunFailed                   exit 1: the run started and did not complete
+    │   ├── PlanInvalid
+    │   ├── StageFaulted            a stage reported a fault
+    │   ├── StageDied               a stage's process ended
+    │   ├── WorkerDied              a stage's worker process ended
+    │   ├── WorkerFailed            a worker answered an op with an error
+    │   ├── PeerLost                a link closed or fell silent
+    │   ├── EdgeFaulted
+    │   ├── JoinRefused
+    │   ├── OrchestratorLost
+    │   ├── DeadlineExceeded
+    │   ├── VerifyMismatch          --verify found other tokens in one process
+    │   └── LeftBehind              something created could not be verified as gone
+    ├── Interrupted                 exit 128 + signal
+    └── RequestRejected             a worker's answer to a bad request; the worker lives on
+        ├── MalformedRequest
+        ├── WrongRole
+        ├── BadPayload
+        ├── UnknownRequest
+        ├── OutOfOrder
+        └── ContextExceeded
+
+Each class has a stable `code`, an `exit_status` of pp-smoke-run, one sentence on what happened (`what`) and, where
+there is something to do, one on what to do (`remedy`). `stage`, `peer` and `phase` say where. Nothing here imports
+anything: the tool, the node and the worker share this file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class PpError(Exception):
+    """Base of the tree. `str()` is the sentence on what happened, without the remedy."""
+
+    code = "error"
+    exit_status = 1
+    default_remedy: str | None = None
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        remedy: str | None = None,
+        stage: int | None = None,
+        peer: str | None = None,
+        phase: str | None = None,
+        log_tail: Sequence[str] = (),
+    ) -> None:
+        super().__init__(what)
+        self.what = what
+        self.remedy = remedy if remedy is not None else self.default_remedy
+        self.stage = stage
+        self.peer = peer
+        self.phase = phase
+        self.log_tail = tuple(log_tail)
+
+
+class UsageError(PpError):
+    code = "usage"
+    exit_status = 2
+
+
+class PromptTooLong(UsageError):
+    code = "prompt_too_long"
+
+
+class EnvironmentFault(PpError):
+    code = "environment"
+    exit_status = 3
+
+
+class ModelNotFound(EnvironmentFault):
+    code = "model_not_found"
+
+
+class ModelFetchFailed(EnvironmentFault):
+    code = "model_fetch_failed"
+
+
+class ModelCorrupt(EnvironmentFault):
+    code = "model_corrupt"
+
+
+class GgufMalformed(EnvironmentFault):
+    code = "gguf_malformed"
+
+
+class GgufTruncated(GgufMalformed):
+    code = "gguf_truncated"
+
+
+class UnsupportedModel(EnvironmentFault):
+    code = "unsupported_model"
+
+
+class ChatTemplateFailed(EnvironmentFault):
+    code = "chat_template_failed"
+
+
+class CompilerUnavailable(EnvironmentFault):
+    code = "compiler_unavailable"
+
+
+class DeviceUnavailable(EnvironmentFault):
+    code = "device_unavailable"
+
+
+class NotEnoughMemory(EnvironmentFault):
+    code = "not_enough_memory"
+
+
+class NotEnoughDisk(EnvironmentFault):
+    code = "not_enough_disk"
+
+
+class BadNodeEnvironment(EnvironmentFault):
+    code = "bad_node_environment"
+
+
+class RunFailed(PpError):
+    code = "run_failed"
+
+
+class PlanInvalid(RunFailed):
+    code = "plan_invalid"
+
+
+class StageFaulted(RunFailed):
+    code = "stage_faulted"
+
+
+class StageDied(RunFailed):
+    code = "stage_died"
+
+
+class WorkerDied(RunFailed):
+    code = "worker_died"
+
+
+class WorkerFailed(RunFailed):
+    code = "worker_failed"
+
+
+class PeerLost(RunFailed):
+    code = "peer_lost"
+
+
+class EdgeFaulted(RunFailed):
+    code = "edge_faulted"
+
+
+class JoinRefused(RunFailed):
+    code = "join_refused"
+
+
+class OrchestratorLost(RunFailed):
+    code = "orchestrator_lost"
+
+
+class DeadlineExceeded(RunFailed):
+    code = "deadline_exceeded"
+
+
+class VerifyMismatch(RunFailed):
+    code = "verify_mismatch"
+
+
+class LeftBehind(RunFailed):
+    code = "left_behind"
+
+
+class Interrupted(PpError):
+    """A signal ended the run; `exit_status` is 128 plus its number."""
+
+    code = "interrupted"
+
+    def __init__(self, what: str, *, signal_number: int, **where: object) -> None:
+        super().__init__(what, **where)  # type: ignore[arg-type]
+        self.exit_status = 128 + signal_number
+
+
+class RequestRejected(PpError):
+    code = "request_rejected"
+
+
+class MalformedRequest(RequestRejected):
+    code = "malformed_request"
+
+
+class WrongRole(RequestRejected):
+    code = "wrong_role"
+
+
+class BadPayload(RequestRejected):
+    code = "bad_payload"
+
+
+class UnknownRequest(RequestRejected):
+    code = "unknown_request"
+
+
+class OutOfOrder(RequestRejected):
+    code = "out_of_order"
+
+
+class ContextExceeded(RequestRejected):
+    code = "context_exceeded"
