@@ -1,0 +1,193 @@
+"""The control plane's messages and the records they carry: validated on arrival, JSON on the wire.
+
+Only the orchestrator sends `ProvisionStage` and `StopRun`; only stages send the rest.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from ppsmoke.errors import MalformedRequest
+
+NodeId = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+RunId = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+Count = Annotated[int, Field(ge=0, lt=2**31)]
+Size = Annotated[int, Field(ge=1, lt=2**53)]
+
+
+class Record(BaseModel):
+    """Frozen, and strict about unknown fields: a peer of another version must fail loudly, not half-work."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class EdgeKind(StrEnum):
+    TOKEN_IN = "TokenIn"
+    ACTIVATION = "Activation"
+    TOKEN_OUT = "TokenOut"
+    FEEDBACK = "Feedback"
+
+
+class Feedback(StrEnum):
+    """Who feeds token k back to stage 0: Last itself, or the orchestrator after it consumed token k."""
+
+    DIRECT = "direct"
+    ORCHESTRATOR = "orchestrator"
+
+
+class ObjectSpec(Record):
+    """What an edge may carry.
+
+    `payload` tokens: int32 ids. `payload` hidden: rows of `hidden_dim` values, `width_bytes` each.
+    `max_extent`: most payload bytes one object may have; an object over it faults the edge.
+    """
+
+    payload: Literal["tokens", "hidden"]
+    hidden_dim: Count = 0
+    width_bytes: Count = 4
+    max_extent: Size
+
+    def payload_bytes(self, seq_len: int) -> int:
+        """Bytes that `seq_len` tokens or rows take."""
+        return seq_len * self.width_bytes * (self.hidden_dim if self.payload == "hidden" else 1)
+
+
+class RingSpec(Record):
+    """Bounds of the buffer at each end of an edge; full means the producer waits."""
+
+    max_objects: Size = 8
+    max_bytes: Size = 8 << 20
+
+
+class GgufSource(Record):
+    """Where a stage finds the model: a whole file, the parts of a split collection, or a cache key."""
+
+    kind: Literal["file", "split", "cache"]
+    paths: tuple[str, ...] = ()
+    key: str = ""
+
+
+class StageModelFacts(Record):
+    """What all stages must agree on; facts that disagree with the GGUF a stage reads are a StageFault."""
+
+    model_id: str
+    num_layers: Size
+    hidden_dim: Size
+    dtype_family: Literal["float"] = "float"
+    dtype_width_bytes: Literal[4] = 4
+    max_seq_len: Size
+
+
+class Generation(Record):
+    """How the last stage picks tokens and when the run ends."""
+
+    max_tokens: Size
+    eos_token_ids: tuple[Count, ...]
+    feedback: Feedback = Feedback.DIRECT
+    temperature: float = Field(default=0.0, ge=0.0)
+    top_p: float = Field(default=1.0, gt=0.0, le=1.0)
+    sample_seed: int = 0
+
+
+class InboundEdgeProvision(Record):
+    edge_id: Count
+    kind: EdgeKind
+    producer_node_id: NodeId
+    object_spec: ObjectSpec
+    ring_spec: RingSpec
+
+
+class OutboundEdgeProvision(Record):
+    edge_id: Count
+    kind: EdgeKind
+    consumer_node_id: NodeId
+    object_spec: ObjectSpec
+    ring_spec: RingSpec
+
+
+class ProvisionStage(Record):
+    type: Literal["ProvisionStage"] = "ProvisionStage"
+    run_id: RunId
+    stage_index: Count
+    stage_count: Annotated[int, Field(ge=2, lt=2**16)]
+    gguf_source: GgufSource
+    layer_start: Count
+    layer_end_exclusive: Count
+    inbound: tuple[InboundEdgeProvision, ...]
+    outbound: tuple[OutboundEdgeProvision, ...]
+    model: StageModelFacts
+    generation: Generation
+
+
+class StopRun(Record):
+    type: Literal["StopRun"] = "StopRun"
+    run_id: RunId
+    reason: str
+
+
+class StageReady(Record):
+    """`timings`: seconds by phase (load, compile, prepare), as the stage measured them."""
+
+    type: Literal["StageReady"] = "StageReady"
+    run_id: RunId
+    stage_index: Count
+    node_id: NodeId
+    device: str = ""
+    timings: dict[str, float] = Field(default_factory=dict)
+
+
+class StageFault(Record):
+    """`code` is the stable code of the error behind it; `log_tail` its last log lines."""
+
+    type: Literal["StageFault"] = "StageFault"
+    run_id: RunId
+    stage_index: Count
+    node_id: NodeId
+    reason: str
+    code: str = "stage_faulted"
+    log_tail: tuple[str, ...] = ()
+
+
+class StageStopped(Record):
+    """`timings`: per-step seconds summed up by the stage (prefill, decode p50/p99, hop), for the report."""
+
+    type: Literal["StageStopped"] = "StageStopped"
+    run_id: RunId
+    stage_index: Count
+    node_id: NodeId
+    timings: dict[str, float] = Field(default_factory=dict)
+
+
+class StageProgress(Record):
+    """Optional news for the person watching: what the stage is doing now."""
+
+    type: Literal["StageProgress"] = "StageProgress"
+    run_id: RunId
+    stage_index: Count
+    node_id: NodeId
+    phase: str
+
+
+ControlMessage = Annotated[
+    ProvisionStage | StopRun | StageReady | StageFault | StageStopped | StageProgress,
+    Field(discriminator="type"),
+]
+_ADAPTER: TypeAdapter[ControlMessage] = TypeAdapter(ControlMessage)
+
+
+def encode_message(message: ControlMessage) -> dict[str, Any]:
+    """The JSON object of a message."""
+    return message.model_dump(mode="json")
+
+
+def decode_message(body: Any) -> ControlMessage:
+    """The message a JSON object stands for; raises MalformedRequest that names the first wrong field."""
+    try:
+        return _ADAPTER.validate_python(body)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(str(part) for part in first["loc"]) or "message"
+        raise MalformedRequest(f"control message refused: {place}: {first['msg']}") from None

@@ -1,0 +1,121 @@
+"""One record on an edge: a fixed header and its payload.
+
+Layout (little-endian, 48 bytes): magic u16, version u8, flags u8, edge_id u32, request_id 16 bytes, sequence u32,
+part u32, position u32, seq_len u32, payload_len u64. Sequence 0 is prefill, 1.. are decode steps.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntFlag
+from typing import Literal
+
+from ppsmoke.errors import EdgeFaulted
+from ppsmoke.messages import ObjectSpec
+
+HEADER = struct.Struct("<HBBI16sIIIIQ")
+_MAGIC = 0x5050
+_VERSION = 1
+
+FinishReason = Literal["eos", "max_tokens"]
+
+
+class _Flag(IntFlag):
+    LAST_PART = 1
+    PREFILL = 2
+    DONE = 4
+    EOS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class StreamObject:
+    """Token ids (int32) or an activation ([seq_len, hidden_dim] float32), little-endian, in `payload`.
+
+    `last_part`: no further part of this sequence follows. `finish_reason` is set on the object that ends a request
+    (the `done` of the protocol). `request_id` is 32 hex digits.
+    """
+
+    edge_id: int
+    request_id: str
+    sequence: int
+    position: int
+    seq_len: int
+    payload: bytes
+    part: int = 0
+    last_part: bool = True
+    is_prefill: bool = False
+    finish_reason: FinishReason | None = None
+
+    @property
+    def done(self) -> bool:
+        return self.finish_reason is not None
+
+    @property
+    def tokens(self) -> list[int]:
+        """The payload as token ids."""
+        return list(memoryview(self.payload).cast("i"))
+
+    def describe(self) -> str:
+        part = f" part {self.part}" if self.part or not self.last_part else ""
+        return f"sequence {self.sequence}{part} of request {self.request_id[:8]}"
+
+
+def token_payload(tokens: Sequence[int]) -> bytes:
+    """Token ids as an object's payload."""
+    return array("i", tokens).tobytes()
+
+
+def encode_header(obj: StreamObject) -> bytes:
+    """The 48 header bytes; the payload follows them on the wire."""
+    flags = _Flag(0)
+    if obj.last_part:
+        flags |= _Flag.LAST_PART
+    if obj.is_prefill:
+        flags |= _Flag.PREFILL
+    if obj.finish_reason is not None:
+        flags |= _Flag.DONE
+    if obj.finish_reason == "eos":
+        flags |= _Flag.EOS
+    return HEADER.pack(
+        _MAGIC, _VERSION, flags, obj.edge_id, bytes.fromhex(obj.request_id), obj.sequence, obj.part, obj.position,
+        obj.seq_len, len(obj.payload),
+    )  # fmt: skip
+
+
+def decode_object(record: bytes, spec: ObjectSpec) -> StreamObject:
+    """The object in one whole record (header + payload).
+
+    Raises EdgeFaulted when the record is not one, or its sizes disagree with each other or with the edge's spec.
+    """
+    if len(record) < HEADER.size:
+        raise EdgeFaulted(f"object record of {len(record)} bytes is shorter than its {HEADER.size}-byte header")
+    magic, version, bits, edge_id, request, sequence, part, position, seq_len, size = HEADER.unpack_from(record)
+    if magic != _MAGIC or version != _VERSION:
+        raise EdgeFaulted(f"not an object record of this version (magic {magic:#06x}, version {version})")
+    if bits & ~0xF:
+        raise EdgeFaulted(f"object record has unknown flags {bits:#04x}")
+    if size != len(record) - HEADER.size:
+        raise EdgeFaulted(f"object says {size} payload bytes and carries {len(record) - HEADER.size}")
+    if size > spec.max_extent:
+        raise EdgeFaulted(f"object of {size} bytes is over the edge's limit of {spec.max_extent}")
+    if seq_len < 1 or size != spec.payload_bytes(seq_len):
+        raise EdgeFaulted(f"object of {seq_len} positions should carry {spec.payload_bytes(seq_len)} bytes, not {size}")
+    flags = _Flag(bits)
+    reason: FinishReason | None = None
+    if _Flag.DONE in flags:
+        reason = "eos" if _Flag.EOS in flags else "max_tokens"
+    return StreamObject(
+        edge_id=edge_id,
+        request_id=request.hex(),
+        sequence=sequence,
+        position=position,
+        seq_len=seq_len,
+        payload=record[HEADER.size :],
+        part=part,
+        last_part=_Flag.LAST_PART in flags,
+        is_prefill=_Flag.PREFILL in flags,
+        finish_reason=reason,
+    )
