@@ -1,0 +1,186 @@
+"""A GGUF model on disk, one file or a split collection, mapped read-only; touched only where asked."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import mmap
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType, TracebackType
+from typing import Any, Self
+
+import numpy as np
+from gguf.constants import GGMLQuantizationType
+from gguf.quants import dequantize
+from numpy.typing import NDArray
+
+from ppsmoke.errors import GgufMalformed, GgufTruncated, ModelNotFound, UsageError
+from ppsmoke.gguf_header import (
+    SUPPORTED_TENSOR_TYPES,
+    GgufHeader,
+    GgufTensor,
+    ReadAt,
+    parse_header,
+)
+from ppsmoke.split_naming import part_names, part_number
+
+__all__ = ["SUPPORTED_TENSOR_TYPES", "GgufFile", "GgufTensor", "open_gguf"]
+
+
+def open_gguf(path: Path) -> GgufFile:
+    """Open a model given its file, or the first part of a split collection.
+
+    Raises ModelNotFound (a file or a part is not there or not readable), GgufMalformed, GgufTruncated,
+    UnsupportedModel (a tensor type), UsageError (a part that is not the first).
+    """
+    path = Path(path)
+    split = part_number(path.name)
+    if split is not None and split[0] != 1:
+        first = path.with_name(part_names(path.name)[0])
+        raise UsageError(
+            f"{path} is part {split[0]} of {split[1]} of a split model", remedy=f"give its first part: {first}"
+        )
+    paths = tuple(path.with_name(name) for name in part_names(path.name))
+    missing = [part for part in paths if not part.exists()]
+    if missing == list(paths):
+        raise ModelNotFound(f"there is no model file {path}")
+    if missing:
+        names = ", ".join(part.name for part in missing)
+        raise ModelNotFound(f"the split model {path} lacks {len(missing)} of its {len(paths)} parts: {names}")
+    with contextlib.ExitStack() as opened:
+        maps: list[mmap.mmap] = []
+        headers: list[GgufHeader] = []
+        for part, part_path in enumerate(paths):
+            mapped = opened.enter_context(_map_read_only(part_path))
+            maps.append(mapped)
+            headers.append(parse_header(_reader_of(mapped), len(mapped), where=str(part_path), part=part))
+        tensors = merge_parts(headers, [str(part_path) for part_path in paths])
+        opened.pop_all()
+    return GgufFile(paths, maps, headers[0].metadata, tensors)
+
+
+def merge_parts(headers: Sequence[GgufHeader], where: Sequence[str]) -> dict[str, GgufTensor]:
+    """The tensors of all parts in one table, after checking that the headers are those of one collection.
+
+    `where` names each part in errors. Raises GgufMalformed, GgufTruncated.
+    """
+    tensors: dict[str, GgufTensor] = {}
+    for part, header in enumerate(headers):
+        number, count = header.metadata.get("split.no", 0), header.metadata.get("split.count", 0)
+        if count in (0, 1) and len(headers) == 1:
+            number = 0
+        elif count != len(headers) or number != part:
+            raise GgufMalformed(
+                f"{where[part]} says that it is part {number} (from 0) of {count}, "
+                f"its name and place say part {part} of {len(headers)}",
+                remedy="keep the parts of a split model in one folder under their names (name-00001-of-0000N.gguf)",
+            )
+        for name, tensor in header.tensors.items():
+            if name in tensors:
+                other = where[tensors[name].part]
+                raise GgufMalformed(f"{where[part]}: the tensor {name!r} is also in {other}")
+            tensors[name] = tensor
+    promised = headers[0].metadata.get("split.tensors.count", len(tensors))
+    if len(headers) > 1 and promised != len(tensors):
+        raise GgufTruncated(f"{where[0]} promises {promised} tensors in all parts, there are {len(tensors)}")
+    return tensors
+
+
+class GgufFile:
+    """An open model. Arrays handed out by `raw` keep the mapping alive after `close`."""
+
+    def __init__(
+        self,
+        paths: tuple[Path, ...],
+        maps: list[mmap.mmap],
+        metadata: Mapping[str, Any],
+        tensors: Mapping[str, GgufTensor],
+    ) -> None:
+        self.paths = paths
+        self.metadata: Mapping[str, Any] = MappingProxyType(dict(metadata))
+        self.tensors: Mapping[str, GgufTensor] = MappingProxyType(dict(tensors))
+        self.nbytes = sum(len(mapped) for mapped in maps)
+        self.bytes_touched = 0  # of tensor data, handed out so far
+        self._maps = maps
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def raw(self, name: str) -> NDArray[np.uint8]:
+        """The stored bytes of a tensor, shape (nbytes,): a read-only view of the file.
+
+        KeyError when there is no such tensor.
+        """
+        tensor = self.tensors[name]
+        self.bytes_touched += tensor.nbytes
+        return self._view(tensor)
+
+    def dequantize(self, name: str) -> NDArray[np.float32]:
+        """A tensor's values in numpy order (the shape reversed, rows first), as an own copy.
+
+        KeyError when there is no such tensor.
+        """
+        tensor = self.tensors[name]
+        self.bytes_touched += tensor.nbytes
+        rows = self._view(tensor).reshape(-1, _row_bytes(tensor))
+        return _values(rows, tensor).reshape(tensor.shape[::-1])
+
+    def dequantize_rows(self, name: str, rows: Sequence[int]) -> NDArray[np.float32]:
+        """Some rows of a two-dimensional tensor, shape (len(rows), K). Only their bytes are read.
+
+        KeyError when there is no such tensor, IndexError for a row outside it.
+        """
+        tensor = self.tensors[name]
+        stored = self._view(tensor).reshape(-1, _row_bytes(tensor))
+        wanted = np.asarray(rows, dtype=np.int64)
+        if wanted.size and not (wanted.min() >= 0 and wanted.max() < len(stored)):
+            raise IndexError(f"a row outside 0..{len(stored) - 1} of {name}")
+        self.bytes_touched += wanted.size * stored.shape[1]
+        return _values(stored[wanted], tensor).reshape(len(wanted), tensor.shape[0])
+
+    def close(self) -> None:
+        """Unmap the files. Safe to call twice."""
+        for mapped in self._maps:
+            # A view from raw() still in use holds the mapping; it goes when the last view goes.
+            with contextlib.suppress(BufferError):
+                mapped.close()
+        self._maps = []
+
+    def _view(self, tensor: GgufTensor) -> NDArray[np.uint8]:
+        return np.frombuffer(self._maps[tensor.part], np.uint8, tensor.nbytes, tensor.offset)
+
+
+def _map_read_only(path: Path) -> mmap.mmap:
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError as error:
+        raise ModelNotFound(f"the model file {path} cannot be opened: {error.strerror}") from error
+    try:
+        if os.fstat(descriptor).st_size == 0:
+            raise GgufMalformed(f"{path} is empty", remedy="fetch the file again")
+        return mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
+    except OSError as error:
+        raise ModelNotFound(f"the model file {path} cannot be read: {error.strerror}") from error
+    finally:
+        os.close(descriptor)
+
+
+def _reader_of(mapped: mmap.mmap) -> ReadAt:
+    return lambda offset, length: mapped[offset : offset + length]
+
+
+def _row_bytes(tensor: GgufTensor) -> int:
+    return tensor.nbytes * tensor.shape[0] // math.prod(tensor.shape)
+
+
+def _values(rows: NDArray[np.uint8], tensor: GgufTensor) -> NDArray[np.float32]:
+    values = dequantize(rows, tensor.type)
+    # gguf.quants hands F32 back as a view of the file; a caller's array must outlive the mapping.
+    return np.array(values, dtype=np.float32, copy=tensor.type == GGMLQuantizationType.F32 or None)
