@@ -121,6 +121,11 @@ class ProvisionStage(Record):
     model: StageModelFacts
     generation: Generation
 
+    @property
+    def edge_ids(self) -> list[int]:
+        """Ids of all edges that end here."""
+        return [edge.edge_id for edge in self.inbound] + [edge.edge_id for edge in self.outbound]
+
 
 class StopRun(Record):
     type: Literal["StopRun"] = "StopRun"
