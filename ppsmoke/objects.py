@@ -14,7 +14,7 @@ from enum import IntFlag
 from typing import Literal
 
 from ppsmoke.errors import EdgeFaulted
-from ppsmoke.messages import ObjectSpec
+from ppsmoke.messages import Generation, ObjectSpec
 
 HEADER = struct.Struct("<HBBI16sIIIIQ")
 _MAGIC = 0x5050
@@ -119,3 +119,10 @@ def decode_object(record: bytes, spec: ObjectSpec) -> StreamObject:
         is_prefill=_Flag.PREFILL in flags,
         finish_reason=reason,
     )
+
+
+def finish_reason(token: int, tokens_so_far: int, generation: Generation) -> FinishReason | None:
+    """Why the request ends with this token, or None; an end token wins over the limit."""
+    if token in generation.eos_token_ids:
+        return "eos"
+    return "max_tokens" if tokens_so_far >= generation.max_tokens else None

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from ppsmoke.errors import PpError
 from ppsmoke.messages import Feedback, Generation
-from ppsmoke.objects import FinishReason, StreamObject, token_payload
+from ppsmoke.objects import StreamObject, finish_reason, token_payload
 from ppsmoke.roles import Role, role_of
 from ppsmoke.worker_protocol import Sampling
 
@@ -173,10 +173,3 @@ class StageActor:
         if send is None:
             raise PpError(f"stage {self._stage_index} has an output for the {who} and no edge to it")
         return send
-
-
-def finish_reason(token: int, tokens_so_far: int, generation: Generation) -> FinishReason | None:
-    """Why the request ends with this token, or None; an end token wins over the limit."""
-    if token in generation.eos_token_ids:
-        return "eos"
-    return "max_tokens" if tokens_so_far >= generation.max_tokens else None

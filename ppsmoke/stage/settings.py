@@ -95,7 +95,7 @@ def parse_settings(environ: Mapping[str, str]) -> NodeSettings:
         elif variable == "PP_JOIN_TOKEN" or variable == "PP_NODE_KEY":
             what = f"{variable}: expected an even number of hex digits{' (64)' if variable == 'PP_NODE_KEY' else ''}"
         else:
-            what = f"{variable}={first['input']!r}: {first['msg']}" if variable else str(first["msg"])
+            what = f"{variable}={first['input']!r}: {first['msg']}" if variable else str(first["msg"]).removeprefix("Value error, ")
         raise BadNodeEnvironment(what, remedy="See pp-gpu-node --help for all variables.") from None
 
 
