@@ -1,0 +1,438 @@
+"""A node's hold on its worker process: start it, talk to it, know at once when it dies, and end it for certain."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from ppsmoke import errors
+from ppsmoke.errors import DeadlineExceeded, PpError, RequestRejected, WorkerDied, WorkerFailed
+from ppsmoke.worker_protocol import (
+    GREEDY,
+    Form,
+    Message,
+    MessageDecoder,
+    Op,
+    Sampling,
+    Step,
+    encode_line,
+    encode_step,
+)
+
+_T = TypeVar("_T")
+_LOG_TAIL_LINES = 20
+_LOG_LINE_BYTES = 4096
+_REPLY_LINE_BYTES = 64 * 1024 * 1024
+_KILL_S = 5.0
+_LAST_WORDS_S = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerDeadlines:
+    """Seconds. `load_s` bounds configure, `step_s` every other op; waiting for ready and stop have their own."""
+
+    load_s: float = 600.0
+    step_s: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerReady:
+    """What a worker says when it is loaded; range and device are None where no model was named yet."""
+
+    pid: int
+    role: str | None
+    device: str | None
+    layer_start: int | None
+    layer_end: int | None
+    bytes_loaded: int
+    load_s: float
+    compile_s: float
+    facts: Mapping[str, Any]
+
+
+class WorkerProcess:
+    """One worker. Ops may be called one after another; a cancelled op's late reply is dropped.
+
+    Every op raises WorkerDied, DeadlineExceeded, or what the worker answered: the RequestRejected or EnvironmentFault
+    class of its code, else WorkerFailed. `died` resolves when the process ends without `stop` having been asked; after
+    `stop` it stays pending.
+    """
+
+    def __init__(self, stage: int, on_log: Callable[[str], None], deadlines: WorkerDeadlines) -> None:
+        loop = asyncio.get_running_loop()
+        self.stage = stage
+        self.died: asyncio.Future[WorkerDied] = loop.create_future()
+        self._deadlines = deadlines
+        self._pipe = _WorkerPipe(stage, on_log)
+        self._binary = False
+        self._stopping: asyncio.Task[int] | None = None
+        self._transport: asyncio.SubprocessTransport | None = None
+        self._watcher: asyncio.Task[None] | None = None
+        self._process_id = 0
+
+    @classmethod
+    async def spawn(
+        cls,
+        *,
+        stage: int,
+        num_stages: int,
+        model: str,
+        context: int,
+        device: str | None = None,
+        stub: bool = False,
+        on_log: Callable[[str], None] = lambda line: None,
+        env: Mapping[str, str] | None = None,
+        deadlines: WorkerDeadlines | None = None,
+    ) -> WorkerProcess:
+        """Starts the process and returns at once. `env` is the whole environment it gets, ours when None."""
+        worker = cls(stage, on_log, deadlines or WorkerDeadlines())
+        settings = {
+            "STAGE": str(stage),
+            "NUM_STAGES": str(num_stages),
+            "PP_MODEL": model,
+            "PP_CONTEXT": str(context),
+            "PP_DEVICE": device or "",
+            "PP_WORKER_STUB": "1" if stub else "",
+            "PP_WORKER_PARENT": str(os.getpid()),
+        }
+        environment = {**(os.environ if env is None else env), **settings}
+        # Its own process group, so that its compilers can be killed with it; -P, so that files in the user's current
+        # directory cannot shadow modules.
+        transport, _ = await asyncio.get_running_loop().subprocess_exec(
+            lambda: worker._pipe,
+            *(sys.executable, "-P", "-m", "ppsmoke_worker"),
+            env=environment,
+            process_group=0,
+        )
+        worker._transport = transport
+        worker._process_id = transport.get_pid()
+        worker._watcher = asyncio.create_task(worker._watch())
+        return worker
+
+    @property
+    def pid(self) -> int:
+        return self._process_id
+
+    @property
+    def log_tail(self) -> tuple[str, ...]:
+        """The worker's last log lines."""
+        return tuple(self._pipe.log)
+
+    async def wait_ready(self, deadline_s: float) -> WorkerReady:
+        """The worker's ready line. A fatal line raises the class of its code."""
+        ready = asyncio.shield(self._pipe.ready)
+        return _ready_of(await self._within(ready, deadline_s, "starting the worker"))
+
+    async def configure(self, *, model: str, layer_start: int, layer_end: int, context: int) -> WorkerReady:
+        """Gives the worker a range, forgets all requests, and goes over to binary frames."""
+        fields = {
+            "op": Op.CONFIGURE.value,
+            "model": model,
+            "layer_start": layer_start,
+            "layer_end": layer_end,
+        }
+        fields.update(context=context, frames=Form.BINARY.value)
+        reply = await self._ask(encode_line(fields), self._deadlines.load_s, "configuring the worker")
+        self._binary = True
+        return _ready_of({"pid": self.pid, **reply.fields})
+
+    async def embed_and_forward(self, request_id: str, tokens: Sequence[int], position: int) -> bytes:
+        """Prefill rows of these prompt tokens, `len(tokens) * hidden_dim` float32."""
+        op = Op.EMBED_AND_FORWARD
+        return await self._hidden(Step(op, request_id, position, len(tokens), True, tuple(tokens)))
+
+    async def decode_step(self, request_id: str, token: int, position: int) -> bytes:
+        return await self._hidden(Step(Op.DECODE_STEP, request_id, position, 1, False, (token,)))
+
+    async def forward_range(
+        self, request_id: str, hidden: bytes, position: int, seq_len: int, is_prefill: bool
+    ) -> bytes:
+        step = Step(Op.FORWARD_RANGE, request_id, position, seq_len, is_prefill, (), hidden)
+        return await self._hidden(step)
+
+    async def forward_and_sample(
+        self,
+        request_id: str,
+        hidden: bytes,
+        position: int,
+        seq_len: int,
+        sampling: Sampling = GREEDY,
+        last: bool = True,
+        is_prefill: bool = False,
+    ) -> int | None:
+        """The next token; None when `last` is false (more of the prompt follows)."""
+        op = Op.FORWARD_AND_SAMPLE
+        reply = await self._step(Step(op, request_id, position, seq_len, is_prefill, (), hidden, sampling, last))
+        token = reply.fields.get("token_id")
+        return None if token is None else int(token)
+
+    async def tokenize(self, text: str) -> list[int]:
+        reply = await self._ask(encode_line({"op": "tokenize", "text": text}), self._deadlines.step_s, "tokenizing")
+        return [int(token) for token in reply.fields["tokens"]]
+
+    async def detokenize(self, tokens: Sequence[int]) -> str:
+        line = encode_line({"op": "detokenize", "tokens": list(tokens)})
+        return str((await self._ask(line, self._deadlines.step_s, "detokenizing")).fields["text"])
+
+    async def reset(self, request_id: str | None = None) -> None:
+        """Forgets one request, or all."""
+        fields = {"op": "reset"} if request_id is None else {"op": "reset", "request_id": request_id}
+        await self._ask(encode_line(fields), self._deadlines.step_s, "resetting the worker")
+
+    async def stop(self, grace_s: float) -> int:
+        """Ends the worker and its compilers: shutdown, then SIGKILL after `grace_s`.
+
+        Returns the exit status, negative for a signal. Safe at every moment and from several tasks; the ending goes on when the caller is cancelled.
+        """
+        if self._stopping is None:
+            self._stopping = asyncio.create_task(self._stop(grace_s))
+        return await asyncio.shield(self._stopping)
+
+    async def _stop(self, grace_s: float) -> int:
+        assert self._transport is not None
+        if not self._pipe.exited.done():
+            self._pipe.send(encode_line({"op": Op.SHUTDOWN.value}))
+            await asyncio.wait((self._pipe.exited,), timeout=max(0.0, grace_s))
+        self._kill_group()
+        done, _ = await asyncio.wait((self._pipe.exited,), timeout=_KILL_S)
+        if self._watcher is not None:
+            await asyncio.wait((self._watcher,), timeout=_KILL_S)
+        self._transport.close()
+        if not done:
+            raise errors.LeftBehind(
+                f"stage {self.stage}'s worker (pid {self.pid}) did not end {_KILL_S:g} s after SIGKILL",
+                stage=self.stage,
+                phase="stopping the worker",
+            )
+        # The transport closes its pipes in the next turns of the loop.
+        with suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(self._pipe.closed), _KILL_S)
+        return self._transport.get_returncode() or 0
+
+    def _kill_group(self) -> None:
+        # Also after the worker itself has gone: a compiler may have outlived it.
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process_id, signal.SIGKILL)
+
+    async def _watch(self) -> None:
+        """From the end of the process to the news of it: kill what it left, take its last words, tell everybody."""
+        await self._pipe.exited
+        self._kill_group()
+        await asyncio.wait((self._pipe.drained,), timeout=_LAST_WORDS_S)
+        error = self._death()
+        self._pipe.fail_all(error)
+        if self._stopping is None and not self.died.done():
+            self.died.set_result(error)
+
+    def _death(self) -> WorkerDied:
+        assert self._transport is not None
+        if self._stopping is not None:
+            return WorkerDied(f"stage {self.stage}'s worker was stopped", stage=self.stage)
+        status = self._transport.get_returncode() or 0
+        return WorkerDied(
+            f"stage {self.stage}'s worker ended {_ending(status)}",
+            stage=self.stage,
+            log_tail=self.log_tail,
+            remedy="its last log lines say why; SIGKILL mostly means the machine ran out of memory"
+            if status == -signal.SIGKILL
+            else None,
+        )
+
+    async def _hidden(self, step: Step) -> bytes:
+        reply = await self._step(step)
+        if reply.hidden is None:
+            raise self._protocol_error("answered without hidden rows")
+        return reply.hidden
+
+    async def _step(self, step: Step) -> Message:
+        form = Form.BINARY if self._binary else Form.RAW
+        what = "prefill" if step.is_prefill else "decode"
+        phase = f"{what} at position {step.position}"
+        reply = await self._ask(encode_step(step, form), self._deadlines.step_s, phase)
+        if reply.fields.get("request_id") != step.request_id:
+            raise self._protocol_error("answered another request")
+        return reply
+
+    async def _ask(self, data: bytes, deadline_s: float, phase: str) -> Message:
+        try:
+            reply = await self._within(self._pipe.ask(data), deadline_s, phase)
+        except PpError as error:
+            error.stage = self.stage if error.stage is None else error.stage
+            error.phase = phase if error.phase is None else error.phase
+            raise
+        if "error" in reply.fields:
+            raise self._answered_error(reply.fields["error"], phase)
+        return reply
+
+    async def _within(self, future: asyncio.Future[_T], deadline_s: float, phase: str) -> _T:
+        try:
+            return await asyncio.wait_for(future, deadline_s)
+        except TimeoutError:
+            raise DeadlineExceeded(
+                f"stage {self.stage}'s worker did not finish {phase} within {deadline_s:g} s",
+                stage=self.stage,
+                phase=phase,
+                log_tail=self.log_tail,
+            ) from None
+
+    def _answered_error(self, error: Mapping[str, Any], phase: str) -> PpError:
+        return error_from(error, stage=self.stage, phase=phase, log_tail=self.log_tail)
+
+    def _protocol_error(self, what: str) -> WorkerFailed:
+        return WorkerFailed(f"stage {self.stage}'s worker {what}", stage=self.stage, log_tail=self.log_tail)
+
+
+class _WorkerPipe(asyncio.SubprocessProtocol):
+    """The process's three pipes: replies resolve futures in the order of their requests, stderr becomes log lines."""
+
+    def __init__(self, stage: int, on_log: Callable[[str], None]) -> None:
+        loop = asyncio.get_running_loop()
+        self.ready: asyncio.Future[Mapping[str, Any]] = loop.create_future()
+        self.exited: asyncio.Future[None] = loop.create_future()
+        self.drained: asyncio.Future[None] = loop.create_future()  # stdout and stderr have both ended
+        self.closed: asyncio.Future[None] = loop.create_future()
+        self.log: deque[str] = deque(maxlen=_LOG_TAIL_LINES)
+        self._stage = stage
+        self._on_log = on_log
+        self._decoder = MessageDecoder(_REPLY_LINE_BYTES)
+        self._pending: deque[asyncio.Future[Message]] = deque()
+        self._open = {1, 2}
+        self._line = b""
+        self._failure: PpError | None = None
+        self._transport: asyncio.SubprocessTransport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.SubprocessTransport)
+        self._transport = transport
+
+    def ask(self, data: bytes) -> asyncio.Future[Message]:
+        future: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+        if self._failure is not None:
+            future.set_exception(self._failure)
+            return future
+        self._pending.append(future)
+        self.send(data)
+        return future
+
+    def send(self, data: bytes) -> None:
+        stdin = None if self._transport is None else self._transport.get_pipe_transport(0)
+        if isinstance(stdin, asyncio.WriteTransport) and not stdin.is_closing():
+            stdin.write(data)
+
+    def fail_all(self, error: PpError) -> None:
+        self._failure = error
+        if not self.ready.done():
+            self.ready.set_exception(error)
+        self.ready.exception()  # seen: nobody may be waiting
+        while self._pending:
+            future = self._pending.popleft()
+            if not future.done():
+                future.set_exception(error)
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        if fd == 2:
+            self._take_log(data)
+            return
+        for item in self._decoder.feed(data):
+            self._take_reply(item)
+
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
+        self._open.discard(fd)
+        if fd == 2 and self._line:
+            self._take_log(b"\n")
+        if not self._open and not self.drained.done():
+            self.drained.set_result(None)
+
+    def process_exited(self) -> None:
+        if not self.exited.done():
+            self.exited.set_result(None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self.closed.done():
+            self.closed.set_result(None)
+
+    def _take_reply(self, item: Message | RequestRejected) -> None:
+        if isinstance(item, RequestRejected):
+            self._on_log(f"worker: unreadable reply: {item.what}")
+            item = Message(
+                {"error": {"code": WorkerFailed.code, "message": f"unreadable reply: {item.what}"}},
+                None,
+                Form.JSON,
+            )
+        status = item.fields.get("status")
+        if status == "ready" and not self.ready.done():
+            self.ready.set_result(item.fields)
+        elif status == "fatal":
+            error = error_from(item.fields, stage=self._stage, phase="starting the worker", log_tail=tuple(self.log))
+            if not self.ready.done():
+                self.ready.set_exception(error)
+                self.ready.exception()
+        elif self._pending:
+            future = self._pending.popleft()
+            if not future.done():
+                future.set_result(item)
+
+    def _take_log(self, data: bytes) -> None:
+        *lines, rest = (self._line + data).split(b"\n")
+        if len(rest) > _LOG_LINE_BYTES:
+            lines, rest = [*lines, rest], b""
+        self._line = rest
+        for raw in lines:
+            line = raw[:_LOG_LINE_BYTES].decode(errors="replace").rstrip()
+            if line:
+                self.log.append(line)
+                self._on_log(line)
+
+
+def error_from(
+    fields: Mapping[str, Any],
+    *,
+    stage: int | None = None,
+    phase: str | None = None,
+    log_tail: Sequence[str] = (),
+) -> PpError:
+    """The error that a `{code, message, remedy}` object stands for; WorkerFailed for a code unknown here."""
+    code, message, remedy = fields.get("code"), str(fields.get("message", "")), fields.get("remedy")
+    kind = _ERROR_CLASSES.get(str(code), WorkerFailed)
+    return kind(message, remedy=remedy, stage=stage, phase=phase, log_tail=log_tail)
+
+
+def _error_classes(base: type[PpError]) -> dict[str, type[PpError]]:
+    found = {base.code: base}
+    for child in base.__subclasses__():
+        found |= _error_classes(child)
+    return found
+
+
+_ERROR_CLASSES = {code: kind for code, kind in _error_classes(PpError).items() if kind is not errors.Interrupted}
+
+
+def _ready_of(fields: Mapping[str, Any]) -> WorkerReady:
+    layers = fields.get("layers") or (None, None)
+    return WorkerReady(
+        pid=int(fields["pid"]),
+        role=fields.get("role"),
+        device=fields.get("device"),
+        layer_start=layers[0],
+        layer_end=layers[1],
+        bytes_loaded=int(fields.get("bytes", 0)),
+        load_s=float(fields.get("load_s", 0.0)),
+        compile_s=float(fields.get("compile_s", 0.0)),
+        facts=fields.get("facts") or {},
+    )
+
+
+def _ending(status: int) -> str:
+    if status >= 0:
+        return f"with exit status {status}"
+    try:
+        return f"by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"by signal {-status}"

@@ -1,0 +1,113 @@
+"""The worker's two ends of the wire: a reader thread on stdin, and a private copy of stdout."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ppsmoke.errors import PpError, RequestRejected
+from ppsmoke.worker_protocol import Message, MessageDecoder, Op, encode_line, error_fields
+
+_READ_BYTES = 1 << 20
+_QUEUED_MESSAGES = 64
+
+
+class EventWriter:
+    """Owns the real stdout; whatever a library prints goes to stderr instead, so nothing can break the protocol."""
+
+    def __init__(self) -> None:
+        sys.stdout.flush()
+        self._fd = os.dup(1)
+        os.dup2(2, 1)
+        self._lock = threading.Lock()
+
+    def write(self, data: bytes) -> None:
+        """Raises BrokenPipeError when nobody reads any more."""
+        view = memoryview(data)
+        with self._lock:
+            while view:
+                view = view[os.write(self._fd, view) :]
+
+    def line(self, fields: Mapping[str, Any]) -> None:
+        self.write(encode_line(fields))
+
+    def error(self, error: PpError) -> None:
+        self.line({"error": error_fields(error)})
+
+    def fatal(self, error: PpError) -> None:
+        self.line({"status": "fatal", **error_fields(error)})
+
+
+class RequestReader(threading.Thread):
+    """Reads stdin all the time, so that the end of a supervising node is noticed in the middle of a step.
+
+    Supervised: end of input, and `shutdown`, take effect at once even when the main thread computes or compiles. By
+    hand (not supervised): they take effect after the requests before them, so that `printf ... | pp-worker` answers.
+    """
+
+    def __init__(self, decoder: MessageDecoder, *, supervised: bool, on_abrupt_shutdown: Callable[[], None]) -> None:
+        super().__init__(name="stdin", daemon=True)
+        self.decoder = decoder
+        self._supervised = supervised
+        self._on_abrupt_shutdown = on_abrupt_shutdown
+        self._queue: queue.Queue[Message | RequestRejected | None] = queue.Queue(_QUEUED_MESSAGES)
+        self._received = 0  # written by this thread only
+        self._answered = -1  # written by the main thread only; -1 while it still starts
+
+    def next(self) -> Message | RequestRejected | None:
+        """The next request, or the error to answer a malformed one with; None at the end of input."""
+        self._answered += 1
+        return self._queue.get()
+
+    def run(self) -> None:
+        while True:
+            try:
+                data = os.read(0, _READ_BYTES)
+            except OSError:
+                data = b""
+            if not data:
+                break
+            for item in self.decoder.feed(data):
+                if self._supervised and self._busy() and _is_shutdown(item):
+                    self._on_abrupt_shutdown()
+                    end_now(0)
+                self._received += 1
+                self._queue.put(item)
+        if self._supervised and self._busy():
+            end_now(0)
+        self._queue.put(None)
+
+    def _busy(self) -> bool:
+        return self._answered != self._received
+
+
+def end_now(status: int) -> None:
+    """Ends this process and its compilers from any thread, without waiting for anything."""
+    for pid in _descendants(os.getpid()):
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except OSError:
+            continue
+    os._exit(status)
+
+
+def _is_shutdown(item: Message | RequestRejected) -> bool:
+    return isinstance(item, Message) and item.fields.get("op") == Op.SHUTDOWN.value
+
+
+def _descendants(pid: int) -> list[int]:
+    # Linux only; elsewhere a compiler in flight ends by itself within a second.
+    found: list[int] = []
+    try:
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            for child in map(int, (task / "children").read_text().split()):
+                found += [child, *_descendants(child)]
+    except OSError:
+        pass
+    return found

@@ -1,0 +1,89 @@
+"""The worker's command line and its environment: the same settings, the command line wins."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ppsmoke.errors import BadNodeEnvironment
+
+DEFAULT_CONTEXT = 2048
+
+_EPILOG = """\
+Every option has an environment variable: STAGE, NUM_STAGES, PP_MODEL, PP_CONTEXT, PP_DEVICE, PP_WORKER_STUB=1,
+PP_WORKER_WEIGHTS. PP_SMOKE_CACHE is the directory of compiled kernels (else $XDG_CACHE_HOME/pp-smoke-run, else
+~/.cache/pp-smoke-run). PP_WORKER_PARENT=PID makes the worker end with that process; a node sets it.
+
+requests and replies are lines of JSON on stdin and stdout; logs go to stderr. Example:
+  {"op": "tokenize", "text": "Say hello"}
+  {"op": "embed_and_forward", "request_id": "r", "tokens": [19, 5], "position": 0}
+  {"op": "decode_step", "request_id": "r", "token": 7, "position": 2}
+  {"op": "forward_range", "request_id": "r", "hidden_b64": "...", "position": 0, "seq_len": 2}
+  {"op": "forward_and_sample", "request_id": "r", "hidden_b64": "...", "position": 0, "seq_len": 2, "last": true}
+  {"op": "configure", "model": "m.gguf", "layer_start": 0, "layer_end": 6, "context": 2048, "frames": "json"}
+  {"op": "reset", "request_id": "r"}
+  {"op": "shutdown"}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSettings:
+    """`parent` is the pid of a supervising node, None when driven by hand."""
+
+    stage: int | None
+    num_stages: int | None
+    model: str | None
+    context: int
+    device: str | None
+    stub: bool
+    weights: str
+    parent: int | None
+
+
+def read_settings(arguments: Sequence[str], env: Mapping[str, str]) -> WorkerSettings:
+    """Raises BadNodeEnvironment; a bad command line ends in argparse's own way, status 2."""
+    parser = argparse.ArgumentParser(
+        prog="pp-worker",
+        description="One stage's worker: a contiguous range of a GGUF model's blocks, driven over stdin and stdout.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--stage", type=int, help="index of the stage, from 0")
+    parser.add_argument("--num-stages", type=int, help="number of stages, at least 2")
+    parser.add_argument("--model", help="path of a GGUF file, or stub:layers=8,... with --stub")
+    parser.add_argument("--context", type=int, help=f"positions a request may hold (default {DEFAULT_CONTEXT})")
+    parser.add_argument("--device", help="tinygrad device such as CPU or CUDA (default: the first that works)")
+    parser.add_argument("--weights", choices=("f32", "f16"), help="how weights are kept in memory (default f32)")
+    parser.add_argument(
+        "--stub", action="store_true", help="a deterministic worker without tinygrad and without a file"
+    )
+    options = parser.parse_args(arguments)
+    weights = options.weights or env.get("PP_WORKER_WEIGHTS") or "f32"
+    if weights not in ("f32", "f16"):
+        raise BadNodeEnvironment(f"PP_WORKER_WEIGHTS is f32 or f16, not {weights!r}")
+    settings = WorkerSettings(
+        stage=options.stage if options.stage is not None else _number(env, "STAGE"),
+        num_stages=options.num_stages if options.num_stages is not None else _number(env, "NUM_STAGES"),
+        model=options.model or env.get("PP_MODEL") or None,
+        context=options.context if options.context is not None else _number(env, "PP_CONTEXT") or DEFAULT_CONTEXT,
+        device=options.device or env.get("PP_DEVICE") or None,
+        stub=options.stub or env.get("PP_WORKER_STUB", "") not in ("", "0"),
+        weights=weights,
+        parent=_number(env, "PP_WORKER_PARENT"),
+    )
+    if (settings.stage is None) != (settings.num_stages is None):
+        raise BadNodeEnvironment("STAGE and NUM_STAGES go together", remedy="set both or neither")
+    if settings.context < 1:
+        raise BadNodeEnvironment(f"a context of {settings.context} positions holds nothing")
+    return settings
+
+
+def _number(env: Mapping[str, str], name: str) -> int | None:
+    value = env.get(name, "")
+    if not value:
+        return None
+    try:
+        return int(value)
+    except ValueError:
+        raise BadNodeEnvironment(f"{name} is not a whole number: {value!r}") from None
