@@ -189,7 +189,8 @@ class WorkerProcess:
     async def stop(self, grace_s: float) -> int:
         """Ends the worker and its compilers: shutdown, then SIGKILL after `grace_s`.
 
-        Returns the exit status, negative for a signal. Safe at every moment and from several tasks; the ending goes on when the caller is cancelled.
+        Returns the exit status, negative for a signal. Safe at every moment and from several tasks; the ending goes
+        on when the caller is cancelled.
         """
         if self._stopping is None:
             self._stopping = asyncio.create_task(self._stop(grace_s))
