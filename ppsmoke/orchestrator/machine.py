@@ -224,9 +224,7 @@ def _consume(state: RunState, event: TokenConsumed) -> Step:
         what = f"token {event.sequence} arrived on TokenOut, expected token {len(state.tokens)}"
         return step(state, Faulted(EdgeFaulted(what)))
     generation = state.plan.generation
-    reason = event.finish_reason
-    if generation.feedback is Feedback.ORCHESTRATOR:
-        reason = finish_reason(event.token, len(state.tokens) + 1, generation)
+    reason = event.finish_reason or finish_reason(event.token, len(state.tokens) + 1, generation)
     grown = replace(state, tokens=(*state.tokens, event.token))
     emit = EmitToken(event.token, reason)
     if reason is not None:

@@ -1,0 +1,137 @@
+"""Local node processes: one session each, so that a node, its worker and the worker's compilers end together.
+
+The child holds the read end of a pipe (its standard input) whose write end only this process has: when this process
+dies, however it dies, the pipe closes and the child ends itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from ppsmoke.errors import DeadlineExceeded, LeftBehind, StageDied
+from ppsmoke.logs import log_tail
+
+ADDRESS_PREFIX = "PP_GPU_NODE_ADDR="
+_POLL_S = 0.02
+_GONE_S = 3.0
+
+
+class ChildNode:
+    """One `pp-gpu-node` child. `exited` resolves with its exit status (negative: a signal)."""
+
+    def __init__(self, stage_index: int, log_path: Path) -> None:
+        self.stage_index = stage_index
+        self.log_path = log_path
+        self.exited: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._process: asyncio.subprocess.Process | None = None
+        self._watcher: asyncio.Task[None] | None = None
+
+    async def start(self, environment: Mapping[str, str]) -> None:
+        """Start the process; its stderr goes to the log file. Raises StageDied when it cannot be started."""
+        with self.log_path.open("ab") as log:
+            try:
+                self._process = await asyncio.create_subprocess_exec(
+                    *(sys.executable, "-P", "-m", "ppsmoke.node_cli"),
+                    env=dict(environment),
+                    stdin=asyncio.subprocess.PIPE,
+                    stdout=asyncio.subprocess.PIPE,
+                    stderr=log,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise StageDied(
+                    f"stage {self.stage_index}: its node could not be started: {error}",
+                    stage=self.stage_index,
+                    phase="spawn",
+                ) from error
+        self._watcher = asyncio.create_task(self._watch())
+
+    async def address(self, deadline_s: float) -> str:
+        """The ticket the node prints once its endpoint is bound."""
+        assert self._process is not None
+        assert self._process.stdout is not None
+        try:
+            async with asyncio.timeout(deadline_s):
+                while line := (await self._process.stdout.readline()).decode(errors="replace"):
+                    if line.startswith(ADDRESS_PREFIX):
+                        return line.removeprefix(ADDRESS_PREFIX).strip()
+                await asyncio.shield(self.exited)
+        except TimeoutError:
+            raise DeadlineExceeded(
+                f"stage {self.stage_index}'s node did not print its address within {deadline_s:g} s",
+                stage=self.stage_index,
+                phase="spawn",
+                log_tail=self.log_tail(),
+            ) from None
+        raise self.death()
+
+    def death(self) -> StageDied:
+        """The error that says how the process ended, with the last lines of its log."""
+        status = self.exited.result()
+        return StageDied(
+            f"stage {self.stage_index}'s node {describe_exit(status)}",
+            stage=self.stage_index,
+            log_tail=self.log_tail(),
+            remedy=f"Its log is {self.log_path}.",
+        )
+
+    def log_tail(self) -> list[str]:
+        return log_tail(self.log_path)
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process else None
+
+    def kill(self) -> None:
+        """SIGKILL to every process of the child's session, at once and without waiting."""
+        if self._process is None:
+            return
+        for process in _session(self._process.pid):
+            with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+                process.kill()
+
+    async def end(self) -> None:
+        """Kill what is left of the session and verify that it is gone. Raises LeftBehind."""
+        if self._process is None:
+            return
+        deadline = asyncio.get_running_loop().time() + _GONE_S
+        while remaining := _session(self._process.pid):
+            if asyncio.get_running_loop().time() > deadline:
+                names = ", ".join(f"{p.pid}" for p in remaining)
+                raise LeftBehind(f"stage {self.stage_index}: processes {names} did not end after SIGKILL")
+            self.kill()
+            await asyncio.sleep(_POLL_S)
+        if self._watcher is not None:
+            await self._watcher
+
+    async def _watch(self) -> None:
+        assert self._process is not None
+        self.exited.set_result(await self._process.wait())
+
+
+def describe_exit(status: int) -> str:
+    """An exit status in words: 'exited with status 1', 'was killed by SIGKILL'."""
+    if status >= 0:
+        return f"exited with status {status}"
+    try:
+        return f"was killed by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"was killed by signal {-status}"
+
+
+def _session(leader: int) -> list[psutil.Process]:
+    """Living processes of the session that `leader` leads; a zombie has ended and does not count."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(ProcessLookupError, PermissionError, psutil.NoSuchProcess, psutil.AccessDenied):
+            if os.getsid(process.pid) == leader and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found

@@ -1,0 +1,148 @@
+"""What a run came to: tokens, text, times, and the error if there was one. Pure data and arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ppsmoke.errors import PpError
+from ppsmoke.objects import FinishReason
+
+
+@dataclass(slots=True)
+class StageTimes:
+    """Seconds of one stage, as it measured them itself; a value is None until the stage reported it.
+
+    `load`: weights read; `compile`: kernels made and run once; `ready`: from provisioning to StageReady;
+    `prefill`: its share of the prompt; `decode_p50`, `decode_p99`: one decode step.
+    """
+
+    stage: int
+    layers: tuple[int, int]
+    device: str = ""
+    load: float | None = None
+    compile: float | None = None
+    ready: float | None = None
+    prefill: float | None = None
+    decode_p50: float | None = None
+    decode_p99: float | None = None
+
+
+@dataclass(slots=True)
+class Times:
+    """Seconds of the run's phases. `token_gaps`: between consecutive tokens, from the first token on."""
+
+    model: float | None = None
+    spawn: float | None = None
+    join: float | None = None
+    ready: float | None = None
+    first_token: float | None = None
+    decode: float | None = None
+    teardown: float | None = None
+    total: float | None = None
+    token_gaps: list[float] = field(default_factory=list)
+    stages: list[StageTimes] = field(default_factory=list)
+
+    def decode_tok_s(self) -> float | None:
+        """Tokens a second after the first one."""
+        return len(self.token_gaps) / self.decode if self.token_gaps and self.decode else None
+
+    def hop(self) -> float | None:
+        """Seconds one edge adds to a token: what is left of the median gap after every stage's own median step,
+        shared out over the edges of the loop (as many as stages)."""
+        steps = [stage.decode_p50 for stage in self.stages]
+        known = [value for value in steps if value is not None]
+        if not self.token_gaps or not known or len(known) != len(steps):
+            return None
+        return max(0.0, percentile(self.token_gaps, 50) - sum(known)) / len(steps)
+
+    def as_json(self) -> dict[str, Any]:
+        gaps = self.token_gaps
+        return {
+            "model_s": _rounded(self.model),
+            "spawn_s": _rounded(self.spawn),
+            "join_s": _rounded(self.join),
+            "ready_s": _rounded(self.ready),
+            "prefill_s": _rounded(self.first_token),
+            "decode_s": _rounded(self.decode),
+            "teardown_s": _rounded(self.teardown),
+            "total_s": _rounded(self.total),
+            "decode_p50_s": _rounded(percentile(gaps, 50)) if gaps else None,
+            "decode_p99_s": _rounded(percentile(gaps, 99)) if gaps else None,
+            "hop_s": _rounded(self.hop()),
+            "stages": [
+                {
+                    "stage": stage.stage,
+                    "layers": list(stage.layers),
+                    "device": stage.device,
+                    "load_s": _rounded(stage.load),
+                    "compile_s": _rounded(stage.compile),
+                    "ready_s": _rounded(stage.ready),
+                    "prefill_s": _rounded(stage.prefill),
+                    "decode_p50_s": _rounded(stage.decode_p50),
+                    "decode_p99_s": _rounded(stage.decode_p99),
+                }
+                for stage in self.stages
+            ],
+        }
+
+
+@dataclass(slots=True)
+class RunResult:
+    """`tokens` are all sampled ids, the end token included; `text` is what they decode to."""
+
+    run_id: str
+    model_id: str
+    num_stages: int
+    prompt_tokens: int
+    tokens: list[int] = field(default_factory=list)
+    text: str = ""
+    finish_reason: FinishReason | None = None
+    times: Times = field(default_factory=Times)
+    error: PpError | None = None
+
+    @property
+    def exit_status(self) -> int:
+        return self.error.exit_status if self.error is not None else 0
+
+    def as_json(self) -> dict[str, Any]:
+        """The object that `--json` prints; documented in the README."""
+        body: dict[str, Any] = {
+            "run_id": self.run_id,
+            "model": self.model_id,
+            "num_stages": self.num_stages,
+            "prompt_tokens": self.prompt_tokens,
+            "tokens": self.tokens,
+            "text": self.text,
+            "finish_reason": self.finish_reason,
+            "timings": self.times.as_json(),
+            "decode_tok_s": _rounded(self.times.decode_tok_s(), 2),
+            "ttft_s": _rounded(self.times.first_token),
+            "exit_status": self.exit_status,
+        }
+        if self.error is not None:
+            body["error"] = error_json(self.error)
+        return body
+
+
+def error_json(error: PpError) -> dict[str, Any]:
+    """`code`, `stage`, `phase`, `message`, and what to do about it."""
+    return {
+        "code": error.code,
+        "stage": error.stage,
+        "phase": error.phase,
+        "message": error.what,
+        "remedy": error.remedy,
+    }
+
+
+def percentile(values: Sequence[float], rank: float) -> float:
+    """The nearest-rank percentile, 0 < rank <= 100, of a non-empty sequence."""
+    ordered = sorted(values)
+    index = max(0, -(-len(ordered) * rank // 100) - 1)
+    return ordered[int(index)]
+
+
+def _rounded(value: float | None, digits: int = 4) -> float | None:
+    return None if value is None else round(value, digits)

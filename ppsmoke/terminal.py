@@ -1,0 +1,101 @@
+"""What a person sees on standard error while a run goes on. Standard output belongs to the generated text."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+
+from rich.console import Console
+from rich.markup import escape
+from rich.status import Status
+
+from ppsmoke.errors import PpError
+
+
+class Terminal:
+    """Lines on stderr, and on a terminal one moving line that says what is waited for.
+
+    `quiet` keeps everything but errors away; `debug` adds every detail line.
+    """
+
+    def __init__(self, *, quiet: bool = False, debug: bool = False) -> None:
+        self.console = Console(stderr=True, highlight=False, soft_wrap=True)
+        self.quiet = quiet
+        self.debug = debug
+        self._status: Status | None = None
+        self._started = time.monotonic()
+
+    def line(self, text: str) -> None:
+        """One line of news."""
+        if not self.quiet:
+            self.console.print(escape(text))
+
+    def detail(self, text: str) -> None:
+        """A line for --debug, with the seconds since start."""
+        if self.debug:
+            self.console.print(f"[dim]{time.monotonic() - self._started:7.2f} {escape(text)}[/dim]")
+
+    def waiting(self, text: str) -> None:
+        """What is waited for now; moves on a terminal, silent elsewhere."""
+        if self.quiet or not self.console.is_terminal:
+            return
+        if self._status is None:
+            self._status = self.console.status(escape(text), spinner="dots")
+            self._status.start()
+        else:
+            self._status.update(escape(text))
+
+    def settle(self) -> None:
+        """Take the moving line away."""
+        if self._status is not None:
+            self._status.stop()
+            self._status = None
+
+    def error(self, error: PpError) -> None:
+        """What happened, what to do, and the last log lines where they help. Also with `quiet`."""
+        self.settle()
+        for text in describe_error(error):
+            self.console.print(escape(text))
+        if self.debug and error.__traceback__ is not None:
+            self.console.print_exception(show_locals=False)
+
+
+def describe_error(error: PpError) -> list[str]:
+    """The lines an error prints: one sentence on what happened, one on what to do, then its log lines."""
+    where = f" (while {error.phase})" if error.phase and error.phase not in error.what else ""
+    lines = [f"error: {sentence(error.what)}{where}"]
+    if error.remedy:
+        lines.append(f"  fix: {sentence(error.remedy)}")
+    if error.log_tail:
+        lines.append(f"  last log lines{f' of stage {error.stage}' if error.stage is not None else ''}:")
+        lines += [f"    | {line}" for line in error.log_tail]
+    return lines
+
+
+def sentence(text: str) -> str:
+    return text[:1].upper() + text[1:] if text else text
+
+
+def columns(rows: Sequence[Sequence[str]], right: Callable[[int], bool] = lambda _column: False) -> list[str]:
+    """Rows as aligned text, two spaces between columns; `right` tells which columns align right."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return [
+        "  ".join(
+            cell.rjust(w) if right(i) else cell.ljust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def size(count: float) -> str:
+    """Bytes in words: 96.6 MB."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if abs(count) < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"
+
+
+def stdout_is_terminal() -> bool:
+    return sys.stdout.isatty()
