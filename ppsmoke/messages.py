@@ -14,8 +14,9 @@ from ppsmoke.errors import MalformedRequest
 
 NodeId = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 RunId = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
-Count = Annotated[int, Field(ge=0, lt=2**31)]
-Size = Annotated[int, Field(ge=1, lt=2**53)]
+Count = Annotated[int, Field(strict=True, ge=0, lt=2**31)]
+Size = Annotated[int, Field(strict=True, ge=1, lt=2**53)]
+Timings = dict[str, Annotated[float, Field(strict=True, allow_inf_nan=False)]]
 
 
 class Record(BaseModel):
@@ -87,9 +88,9 @@ class Generation(Record):
     max_tokens: Size
     eos_token_ids: tuple[Count, ...]
     feedback: Feedback = Feedback.DIRECT
-    temperature: float = Field(default=0.0, ge=0.0)
-    top_p: float = Field(default=1.0, gt=0.0, le=1.0)
-    sample_seed: int = 0
+    temperature: float = Field(default=0.0, strict=True, ge=0.0, le=1e6)
+    top_p: float = Field(default=1.0, strict=True, gt=0.0, le=1.0)
+    sample_seed: int = Field(default=0, strict=True, ge=0, lt=2**63)
 
 
 class InboundEdgeProvision(Record):
@@ -112,7 +113,7 @@ class ProvisionStage(Record):
     type: Literal["ProvisionStage"] = "ProvisionStage"
     run_id: RunId
     stage_index: Count
-    stage_count: Annotated[int, Field(ge=2, lt=2**16)]
+    stage_count: Annotated[int, Field(strict=True, ge=2, lt=2**16)]
     gguf_source: GgufSource
     layer_start: Count
     layer_end_exclusive: Count
@@ -141,7 +142,7 @@ class StageReady(Record):
     stage_index: Count
     node_id: NodeId
     device: str = ""
-    timings: dict[str, float] = Field(default_factory=dict)
+    timings: Timings = Field(default_factory=dict)
 
 
 class StageFault(Record):
@@ -163,7 +164,7 @@ class StageStopped(Record):
     run_id: RunId
     stage_index: Count
     node_id: NodeId
-    timings: dict[str, float] = Field(default_factory=dict)
+    timings: Timings = Field(default_factory=dict)
 
 
 class StageProgress(Record):
@@ -194,5 +195,5 @@ def decode_message(body: Any) -> ControlMessage:
         return _ADAPTER.validate_python(body)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(str(part) for part in first["loc"]) or "message"
-        raise MalformedRequest(f"control message refused: {place}: {first['msg']}") from None
+        place = ".".join(str(part) for part in first["loc"]) or ("type" if "tag" in first["type"] else "message")
+        raise MalformedRequest(f"control message refused: {place[:200]!r}: {first['msg'][:200]}") from None
