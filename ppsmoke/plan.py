@@ -200,6 +200,7 @@ def validate_plan(plan: RunPlan) -> None:
     """Raises PlanInvalid for the first rule of the plan that does not hold."""
     _check_stages(plan)
     _check_edges(plan)
+    _require(plan.max_tokens == plan.generation.max_tokens, "it has two limits on the tokens")
 
 
 def _check_stages(plan: RunPlan) -> None:
@@ -217,19 +218,22 @@ def _check_stages(plan: RunPlan) -> None:
             f"stage {index} starts at block {stage.layer_start}, expected {expected_start}",
         )
         _require(stage.layer_end_exclusive > stage.layer_start, f"stage {index} has no block")
-        expected = layer_range(index, count, layers)
-        _require(
-            (stage.layer_start, stage.layer_end_exclusive) == expected,
-            f"stage {index} has blocks {stage.layer_start}..{stage.layer_end_exclusive}, its share is "
-            f"{expected[0]}..{expected[1]}",
-        )
         expected_start = stage.layer_end_exclusive
     _require(expected_start == layers, f"the stages end at block {expected_start} of {layers}")
+    for index, stage in enumerate(plan.stages):
+        start, end = layer_range(index, count, layers)
+        _require(
+            (stage.layer_start, stage.layer_end_exclusive) == (start, end),
+            f"stage {index} has blocks {stage.layer_start}..{stage.layer_end_exclusive}, its share is {start}..{end}",
+        )
 
 
 def _check_edges(plan: RunPlan) -> None:
     _require(len({e.edge_id for e in plan.edges}) == len(plan.edges), "two edges have one id")
     last = len(plan.stages) - 1
+    orchestrators = {end.node_id for e in plan.edges for end in (e.producer, e.consumer) if isinstance(end, Orchestrator)}
+    _require(len(orchestrators) < 2, "it has two orchestrators")
+    _require(orchestrators.isdisjoint(s.node_id for s in plan.stages), "a stage has the orchestrator's node id")
     found: dict[EdgeKind, list[tuple[int | None, int | None]]] = {kind: [] for kind in EdgeKind}
     for edge in plan.edges:
         _require(edge.run_id == plan.run_id, f"edge {edge.edge_id} belongs to another run")
