@@ -104,6 +104,8 @@ def decode_object(record: bytes, spec: ObjectSpec) -> StreamObject:
     if seq_len < 1 or size != spec.payload_bytes(seq_len):
         raise EdgeFaulted(f"object of {seq_len} positions should carry {spec.payload_bytes(seq_len)} bytes, not {size}")
     flags = _Flag(bits)
+    if _Flag.EOS in flags and _Flag.DONE not in flags:
+        raise EdgeFaulted("object record says why its request ended and not that it did")
     reason: FinishReason | None = None
     if _Flag.DONE in flags:
         reason = "eos" if _Flag.EOS in flags else "max_tokens"

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from ppsmoke.errors import PpError
+from ppsmoke.errors import EdgeFaulted, PpError
 from ppsmoke.messages import Feedback, Generation
 from ppsmoke.objects import StreamObject, finish_reason, token_payload
 from ppsmoke.roles import Role, role_of
@@ -171,5 +171,6 @@ class StageActor:
 
     def _require(self, send: Send | None, who: str) -> Send:
         if send is None:
-            raise PpError(f"stage {self._stage_index} has an output for the {who} and no edge to it")
+            index = self._stage_index
+            raise EdgeFaulted(f"stage {index} has an output for the {who} and no edge to it", stage=index)
         return send
