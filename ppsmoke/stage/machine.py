@@ -189,11 +189,12 @@ Action = (
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The next object a stage will execute."""
+    """The next object a stage will execute. `over`: its request ended, nothing more of it is due."""
 
     request_id: str | None = None
     sequence: int = 0
     part: int = 0
+    over: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,6 +272,12 @@ def refusal_of_provision(state: StageState, sender: str, message: ProvisionStage
         )
     if not 0 <= message.layer_start < message.layer_end_exclusive <= message.model.num_layers:
         return f"blocks {message.layer_start}..{message.layer_end_exclusive} are no range of {message.model.num_layers}"
+    ends = (message.layer_start == 0, message.layer_end_exclusive == message.model.num_layers)
+    if ends != (state.role is Role.FIRST, state.role is Role.LAST):
+        return (
+            f"blocks {message.layer_start}..{message.layer_end_exclusive} of {message.model.num_layers} "
+            f"are not those of a {state.role.value} stage"
+        )
     return _refusal_of_edges(state, message)
 
 
@@ -329,17 +336,18 @@ def _loaded(state: StageState, handle: Handle) -> Step:
         return _failed(state, Failed(f"{handle.describe()} arrived before this stage was ready"))
     if state.phase not in _LIVE:
         return state, (Refuse(None, f"{handle.describe()} dropped: this stage is {state.phase.value}"),)
-    if handle.done:
-        return _finish_request(state, handle)
     if state.phase is Phase.EXECUTING:
         return replace(state, loaded=(*state.loaded, handle)), ()
-    return _execute(state, handle)
+    return _take(state, handle)
 
 
-def _execute(state: StageState, handle: Handle) -> Step:
+def _take(state: StageState, handle: Handle) -> Step:
+    """Start the step of an object, or end the request it says is over; the stage is idle."""
     reason = _out_of_order(state, handle)
     if reason is not None:
         return _failed(state, Failed(reason, code="out_of_order"))
+    if handle.done:
+        return replace(state, next=replace(state.next, over=True)), (ReleaseInput(handle),)
     return replace(state, phase=Phase.EXECUTING, executing=handle), (ExecuteStep(handle),)
 
 
@@ -352,22 +360,18 @@ def _out_of_order(state: StageState, handle: Handle) -> str | None:
     direct = state.provision.generation.feedback is Feedback.DIRECT
     if kind is EdgeKind.TOKEN_IN and direct and handle.sequence > 0:
         return f"{handle.describe()} came from the orchestrator although the last stage feeds tokens back"
-    if handle.request_id != state.next.request_id and (handle.sequence, handle.part) == (0, 0):
+    if kind is EdgeKind.FEEDBACK and handle.sequence == 0:
+        return f"{handle.describe()} came from the last stage; a prompt comes from the orchestrator"
+    if handle.sequence > 0 and not handle.last_part:
+        return f"{handle.describe()} is a part of a decode step; only a prompt travels in parts"
+    following = state.next
+    if handle.request_id == following.request_id and following.over:
+        return f"{handle.describe()} came after the end of its request"
+    if handle.request_id != following.request_id and (handle.sequence, handle.part) == (0, 0) and not handle.done:
         return None
-    if (handle.request_id, handle.sequence, handle.part) != (
-        state.next.request_id,
-        state.next.sequence,
-        state.next.part,
-    ):
-        return f"{handle.describe()} is out of order, expected sequence {state.next.sequence} part {state.next.part}"
+    if (handle.request_id, handle.sequence, handle.part) != (following.request_id, following.sequence, following.part):
+        return f"{handle.describe()} is out of order, expected sequence {following.sequence} part {following.part}"
     return None
-
-
-def _finish_request(state: StageState, handle: Handle) -> Step:
-    """The last stage said that the request is over; nothing is computed for it."""
-    if handle.request_id != state.next.request_id:
-        return _failed(state, Failed(f"{handle.describe()} ends a request that is not running here"))
-    return state, (ReleaseInput(handle),)
 
 
 def _step_done(state: StageState, handle: Handle) -> Step:
@@ -376,13 +380,13 @@ def _step_done(state: StageState, handle: Handle) -> Step:
     following = Place(handle.request_id, handle.sequence, handle.part + 1)
     if handle.last_part:
         following = Place(handle.request_id, handle.sequence + 1, 0)
-    idle = replace(state, phase=Phase.READY, executing=None, next=following)
-    released: tuple[Action, ...] = (ReleaseInput(handle),)
-    if not idle.loaded:
-        return idle, released
-    queued, *rest = idle.loaded
-    after, actions = _execute(replace(idle, loaded=tuple(rest)), queued)
-    return after, released + actions
+    after = replace(state, phase=Phase.READY, executing=None, next=following)
+    actions: tuple[Action, ...] = (ReleaseInput(handle),)
+    while after.phase is Phase.READY and after.loaded:
+        queued, *rest = after.loaded
+        after, more = _take(replace(after, loaded=tuple(rest)), queued)
+        actions += more
+    return after, actions
 
 
 def _failed(state: StageState, event: Failed) -> Step:
