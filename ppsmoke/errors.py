@@ -23,6 +23,7 @@
     │   ├── WorkerDied              a stage's worker process ended
     │   ├── WorkerFailed            a worker answered an op with an error
     │   ├── PeerLost                a link closed or fell silent
+    │   │   └── PeerLeft            the peer said goodbye
     │   ├── EdgeFaulted
     │   ├── JoinRefused
     │   ├── OrchestratorLost
@@ -162,6 +163,10 @@ class WorkerFailed(RunFailed):
 
 class PeerLost(RunFailed):
     code = "peer_lost"
+
+
+class PeerLeft(PeerLost):
+    code = "peer_left"
 
 
 class EdgeFaulted(RunFailed):

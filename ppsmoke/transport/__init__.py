@@ -1,0 +1,1 @@
+"""Links between processes over iroh QUIC: endpoint, frames, handshake, heartbeats, mesh."""

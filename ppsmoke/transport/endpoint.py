@@ -1,0 +1,119 @@
+"""One process's QUIC endpoint: its key, its sockets, its address."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Awaitable
+from typing import Any
+
+from ppsmoke.errors import DeadlineExceeded, EnvironmentFault
+from ppsmoke.iroh_fix import IROH_ERRORS, iroh, iroh_text
+
+ALPN = b"pp-smoke-run/1"
+MAX_TICKET_CHARS = 2048
+
+log = logging.getLogger(__name__)
+
+
+class TicketInvalid(Exception):
+    """A string that is not an endpoint's address; the message says why."""
+
+
+def node_id_of(secret_key: bytes) -> str:
+    """The node id (64 hex digits, the public key) of a 32-byte secret key; ValueError for another length."""
+    if len(secret_key) != 32:
+        raise ValueError(f"a node key has 32 bytes, not {len(secret_key)}")
+    return str(iroh.SecretKey.from_bytes(secret_key).public())
+
+
+def parse_ticket(ticket: str) -> tuple[str, Any]:
+    """(node id, iroh address) of a ticket; raises TicketInvalid."""
+    if len(ticket) > MAX_TICKET_CHARS:
+        raise TicketInvalid(f"an address of {len(ticket)} characters is longer than {MAX_TICKET_CHARS}")
+    try:
+        address = iroh.EndpointTicket.from_string(ticket).endpoint_addr()
+    except IROH_ERRORS as error:
+        raise TicketInvalid(f"not an endpoint address: {iroh_text(error)}") from None
+    return str(address.id()), address
+
+
+class Endpoint:
+    """A bound endpoint. Never two with one key."""
+
+    def __init__(self, endpoint: Any) -> None:
+        self._endpoint = endpoint
+        self.node_id = str(endpoint.id())
+
+    @classmethod
+    async def bind(cls, secret_key: bytes, *, loopback_only: bool, deadline_s: float = 10.0) -> Endpoint:
+        """Bind UDP sockets of both address families; `loopback_only` keeps them off every other interface.
+
+        Raises EnvironmentFault when the sockets cannot be had, DeadlineExceeded after `deadline_s` seconds.
+        """
+        node_id_of(secret_key)
+        builder = iroh.EndpointBuilder()
+        builder.apply_minimal()
+        builder.relay_mode(_relay_mode())
+        builder.alpns([ALPN])
+        builder.secret_key(secret_key)
+        if loopback_only:
+            # Naming only the IPv4 address would leave an IPv6 socket on every interface.
+            builder.bind_addr("127.0.0.1:0")
+            if _has_ipv6_loopback():
+                builder.bind_addr("[::1]:0")
+        try:
+            return cls(await asyncio.wait_for(builder.bind(), deadline_s))
+        except TimeoutError:
+            raise DeadlineExceeded(
+                f"the network endpoint was not bound within {deadline_s:g} s", phase="bind"
+            ) from None
+        except IROH_ERRORS as error:
+            raise EnvironmentFault(
+                f"the network endpoint cannot be bound: {iroh_text(error)}",
+                remedy="Check that this process may open UDP sockets.",
+                phase="bind",
+            ) from None
+
+    def ticket(self) -> str:
+        """The full address of this endpoint, as one word that any peer can dial."""
+        return str(iroh.EndpointTicket.from_addr(self._endpoint.addr()))
+
+    def direct_addresses(self) -> list[str]:
+        """The "ip:port" addresses this endpoint can be reached at."""
+        return [str(address) for address in self._endpoint.addr().direct_addresses()]
+
+    async def connect(self, address: Any) -> Any:
+        """An iroh connection to `address`; may take 30 s against a dead one, so bound it. Raises iroh's errors."""
+        return await self._endpoint.connect(address, ALPN)
+
+    def accept_next(self) -> Awaitable[Any]:
+        """The next incoming handshake, None after `close`."""
+        accepting: Awaitable[Any] = self._endpoint.accept_next()
+        return accepting
+
+    async def close(self, deadline_s: float = 5.0) -> None:
+        """Close every connection and the sockets. Never raises, never takes longer than `deadline_s` seconds."""
+        try:
+            await asyncio.wait_for(self._endpoint.close(), deadline_s)
+        except TimeoutError:
+            log.warning("the network endpoint did not close within %g s", deadline_s)
+        except IROH_ERRORS as error:
+            log.debug("closing the network endpoint: %s", iroh_text(error))
+
+
+def _relay_mode() -> Any:
+    """The relays of every endpoint. None yet: peers must reach each other directly."""
+    return iroh.RelayMode.disabled()
+
+
+def _has_ipv6_loopback() -> bool:
+    if not socket.has_ipv6:
+        return False
+    try:
+        with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        return False
+    return True

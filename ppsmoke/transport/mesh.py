@@ -1,0 +1,384 @@
+"""The links of one process, keyed by node id: dialling, accepting, heartbeats, messages, streams.
+
+Whichever side dialled, one link serves both directions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from ppsmoke.errors import DeadlineExceeded, MalformedRequest, PeerLeft, PeerLost, PpError
+from ppsmoke.iroh_fix import IROH_ERRORS, iroh_text
+from ppsmoke.transport import control, hello
+from ppsmoke.transport.closing import CloseCode
+from ppsmoke.transport.dial import Dialler
+from ppsmoke.transport.endpoint import Endpoint, TicketInvalid, parse_ticket
+from ppsmoke.transport.events import MeshEvents
+from ppsmoke.transport.framing import FrameError
+from ppsmoke.transport.heartbeat import Heartbeats, LinkSilent
+from ppsmoke.transport.hello import Hello, HelloMalformed, Refused, Welcome
+from ppsmoke.transport.link import MAX_CONTROL_BYTES, Link
+from ppsmoke.transport.rendezvous import PeerStamp, Verdict, judge_incoming
+from ppsmoke.transport.stream import FrameStream
+
+log = logging.getLogger(__name__)
+
+_LOST: tuple[type[Exception], ...] = (PpError, *IROH_ERRORS)
+
+_MAX_HANDSHAKES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class MeshIdentity:
+    """What every hello of this process states and every incoming one is held against."""
+
+    run_id: str
+    join_token: bytes
+    tool_version: str
+
+
+class Mesh:
+    """One per process; call `start` inside the event loop, `close` at the end.
+
+    name_of: what people call a node id ("stage 3", "orchestrator", "node 12ab34cd"), for logs and errors.
+    admit: the last word on a peer whose hello is in order; None admits it.
+    silence_limit_s: a link on which nothing was heard for so long is lost.
+    hello_deadline_s: how long an incoming connection may take to say who it is.
+    """
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        *,
+        run_id: str,
+        join_token: bytes,
+        tool_version: str,
+        name_of: Callable[[str], str],
+        admit: Callable[[str], Refused | None],
+        events: MeshEvents,
+        silence_limit_s: float = 10.0,
+        hello_deadline_s: float = 5.0,
+    ) -> None:
+        self.endpoint = endpoint
+        self.node_id = endpoint.node_id
+        self.name_of = name_of
+        self.on_stream: Callable[[str, FrameStream], None] | None = None
+        self._identity = MeshIdentity(run_id, join_token, tool_version)
+        self._admit = admit
+        self._listeners = [events]
+        self._hello_deadline_s = hello_deadline_s
+        period_s = min(1.0, silence_limit_s / 4)
+        self._heartbeats = Heartbeats(silence_limit_s=silence_limit_s, period_s=period_s, late_s=2 * period_s)
+        self._links: dict[str, Link] = {}
+        self._addresses: dict[str, Any] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._handshakes = 0
+        self._life = secrets.token_hex(8)
+        self._stamp = 0
+        self._closing: str | None = None
+        self._dialler = Dialler(self)
+
+    def start(self) -> None:
+        """Begin to accept connections and to watch the links."""
+        self.spawn(self._accept(), "accept connections")
+        self.spawn(self._beat(), "heartbeats")
+
+    def add_listener(self, events: MeshEvents) -> None:
+        """Also tell `events`, after those that were there before."""
+        self._listeners.append(events)
+
+    def learn_address(self, node_id: str, ticket: str) -> None:
+        """Remember where `node_id` can be dialled; a newer address replaces the older one.
+
+        Raises PeerLost when `ticket` is no address or belongs to another node.
+        """
+        name = self.name_of(node_id)
+        try:
+            owner, address = parse_ticket(ticket)
+        except TicketInvalid as error:
+            raise PeerLost(f"the address given for {name} is unusable: {error}", peer=name, phase="address") from None
+        if owner != node_id:
+            raise PeerLost(f"the address given for {name} belongs to another node", peer=name, phase="address")
+        self._addresses[node_id] = address
+
+    def linked(self) -> frozenset[str]:
+        """The node ids with a live link."""
+        return frozenset(self._links)
+
+    def rtt_s(self, node_id: str) -> float | None:
+        """The newest heartbeat round trip in seconds, None when none was measured."""
+        return self._heartbeats.rtt_s(node_id)
+
+    async def link(self, node_id: str, *, deadline_s: float = 10.0) -> None:
+        """Return when a link to `node_id` is up: the existing one, the peer's dial, or ours, retried with backoff.
+
+        Raises JoinRefused with the peer's reason, DeadlineExceeded after `deadline_s` seconds, PeerLost when this mesh
+        is closing; all name the peer and the phase "dial".
+        """
+        if node_id not in self._links:
+            await self._dialler.link(node_id, deadline_s)
+
+    async def send(self, node_id: str, channel: str, body: dict[str, Any], *, deadline_s: float = 10.0) -> None:
+        """Send one message, dialling first when there is no link; messages to one peer arrive in order.
+
+        Returns when the transport has taken it. Raises what `link` raises, PeerLost when the link ends meanwhile,
+        DeadlineExceeded when the peer does not take it in `deadline_s` seconds, MalformedRequest when it is too big.
+        """
+        frame = control.encode(control.Message(channel, body))
+        name = self.name_of(node_id)
+        if len(frame) > MAX_CONTROL_BYTES:
+            raise MalformedRequest(f"a {channel} message of {len(frame)} bytes to {name} is over {MAX_CONTROL_BYTES}")
+        ends = asyncio.get_running_loop().time() + deadline_s
+        link = await self._need_link(node_id, deadline_s)
+        try:
+            async with asyncio.timeout_at(ends):
+                await link.post(frame)
+        except TimeoutError:
+            what = f"{name} did not take a {channel} message within {deadline_s:g} s"
+            raise DeadlineExceeded(what, peer=name, phase="send") from None
+
+    async def open_stream(self, node_id: str, *, max_frame: int, deadline_s: float = 10.0) -> FrameStream:
+        """A new stream to `node_id`, dialling first when there is no link. Raises as `send` does."""
+        ends = asyncio.get_running_loop().time() + deadline_s
+        link = await self._need_link(node_id, deadline_s)
+        try:
+            async with asyncio.timeout_at(ends):
+                return await link.open_stream(max_frame)
+        except TimeoutError:
+            what = f"no stream to {link.name} could be opened within {deadline_s:g} s"
+            raise DeadlineExceeded(what, peer=link.name, phase="open stream") from None
+
+    async def drop(self, node_id: str, reason: str) -> None:
+        """Close the link to `node_id`, if any, telling it why."""
+        if link := self._links.get(node_id):
+            await link.leave(control.encode(control.Bye(reason)), reason, 1.0)
+
+    async def close(self, reason: str, deadline_s: float = 3.0) -> None:
+        """Tell every peer that we leave and why, then close links, tasks and endpoint. Never raises, never hangs."""
+        if self._closing is not None:
+            return
+        self._closing = reason
+        self._dialler.cancel_all()
+        bye = control.encode(control.Bye(reason))
+        await asyncio.gather(*(link.leave(bye, reason, deadline_s / 3) for link in list(self._links.values())))
+        current = asyncio.current_task()
+        tasks = [task for task in self._tasks if task is not current]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=deadline_s / 3)
+        await self.endpoint.close(deadline_s)
+
+    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        """Run `work` until it ends or the mesh closes; what it raises is logged."""
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._task_done)
+        return task
+
+    # ---- what the dialler needs
+
+    @property
+    def closing(self) -> str | None:
+        return self._closing
+
+    def address_of(self, node_id: str) -> Any:
+        return self._addresses.get(node_id)
+
+    def is_linked(self, node_id: str) -> bool:
+        return node_id in self._links
+
+    def own_hello(self, peer: str) -> Hello:
+        """A new hello to `peer`."""
+        return Hello(
+            run_id=self._identity.run_id,
+            protocol=hello.PROTOCOL_VERSION,
+            tool_version=self._identity.tool_version,
+            proof=hello.make_proof(self._identity.join_token, self._identity.run_id, self.node_id, peer),
+            ticket=self.endpoint.ticket(),
+            life=self._life,
+            stamp=self._next_stamp(),
+        )
+
+    def adopt(
+        self, peer: str, connection: Any, stream: FrameStream, stamp: PeerStamp, *, greeting: bytes = b""
+    ) -> None:
+        """Make a connection whose handshake is done the link to `peer`; `greeting` goes out first."""
+        link = Link(peer=peer, name=self.name_of(peer), connection=connection, control=stream, stamp=stamp)
+        self._links[peer] = link
+        self._heartbeats.add(peer, asyncio.get_running_loop().time())
+        link.start(self, self.spawn)
+        if greeting:
+            link.offer(greeting)
+        self._dialler.linked(peer)
+        log.info("linked with %s", link.name)
+        self._tell("link_up", peer)
+
+    # ---- LinkOwner
+
+    def link_frame(self, link: Link, frame: bytes) -> None:
+        now = asyncio.get_running_loop().time()
+        match control.decode(frame):
+            case control.Message(channel, body):
+                self._heartbeats.heard(link.peer, now)
+                self._tell("message", link.peer, channel, body)
+            case control.Ping(serial):
+                self._heartbeats.heard(link.peer, now)
+                link.offer(control.encode(control.Pong(serial)))
+            case control.Pong(serial):
+                self._heartbeats.pong(link.peer, serial, now)
+            case control.Bye(reason):
+                left = PeerLeft(f"{link.name} left: {reason}", peer=link.name)
+                link.end(left, CloseCode.LEFT, "goodbye received")
+
+    def link_stream(self, link: Link, stream: FrameStream) -> None:
+        if self.on_stream is None:
+            self.spawn(stream.abort(), f"refuse a stream from {link.name}")
+            return
+        try:
+            self.on_stream(link.peer, stream)
+        except Exception:
+            log.exception("a stream from %s could not be handled", link.name)
+
+    def link_ended(self, link: Link, error: PpError) -> None:
+        if self._links.get(link.peer) is not link:
+            return
+        del self._links[link.peer]
+        self._heartbeats.remove(link.peer)
+        if self._closing is None:
+            log.info("link down: %s", error)
+            self._tell("link_down", link.peer, error)
+
+    # ---- incoming connections
+
+    async def _accept(self) -> None:
+        while True:
+            try:
+                incoming = await self.endpoint.accept_next()
+                if incoming is None:
+                    return
+                if self._closing is not None or self._handshakes >= _MAX_HANDSHAKES:
+                    await incoming.refuse()
+                    continue
+            except IROH_ERRORS as error:
+                log.warning("accepting connections: %s", iroh_text(error))
+                await asyncio.sleep(0.1)
+                continue
+            self.spawn(self._greet(incoming), "greet an incoming connection")
+
+    async def _greet(self, incoming: Any) -> None:
+        connection: Any = None
+        who = "an unknown node"
+        self._handshakes += 1
+        try:
+            async with asyncio.timeout(self._hello_deadline_s):
+                connection = await (await incoming.accept()).connect()
+                peer = str(connection.remote_id())
+                who = self.name_of(peer)
+                stream = FrameStream(
+                    await connection.accept_bi(), max_frame=hello.MAX_HELLO_BYTES, explain=_greeting_lost
+                )
+                frame = await stream.read_frame()
+                said = hello.decode_hello(frame or b"")
+                verdict = self._judge(peer, said)
+                if isinstance(verdict, Refused):
+                    log.warning("refused a link from %s: %s", who, verdict.reason)
+                    await stream.write_frame(hello.encode(verdict))
+                    await stream.finish()
+                    await stream.wait_delivered(1.0)
+                    connection.close(int(CloseCode.REFUSED), f"{verdict.code}: {verdict.reason}".encode())
+                    connection = None
+                    return
+                if old := self._links.get(peer):
+                    replaced = PeerLost(f"{old.name} linked anew, its old link is dead", peer=old.name)
+                    old.end(replaced, CloseCode.REPLACED, "replaced by a new link")
+                greeting = hello.encode(Welcome(self.endpoint.ticket(), self._life, self._next_stamp()))
+                self.adopt(peer, connection, stream, PeerStamp(said.life, said.stamp), greeting=greeting)
+                connection = None
+        except TimeoutError:
+            log.warning("%s connected and said nothing proper within %g s", who, self._hello_deadline_s)
+        except (HelloMalformed, FrameError) as error:
+            log.warning("%s connected and sent no hello: %s", who, error)
+        except _LOST as error:
+            log.info("%s connected and went away: %s", who, error if isinstance(error, PpError) else iroh_text(error))
+        finally:
+            self._handshakes -= 1
+            if connection is not None:
+                connection.close(int(CloseCode.PROTOCOL), b"no proper hello")
+
+    def _judge(self, peer: str, said: Hello) -> Verdict | Refused:
+        refused = hello.judge_hello(
+            said,
+            run_id=self._identity.run_id,
+            join_token=self._identity.join_token,
+            tool_version=self._identity.tool_version,
+            own_id=self.node_id,
+            dialler_id=peer,
+        )
+        refused = refused or self._admit(peer)
+        if refused is not None:
+            return refused
+        if self._closing is not None:
+            return Refused("leaving", f"it is leaving: {self._closing}")
+        try:
+            self.learn_address(peer, said.ticket)
+        except PpError as error:
+            return Refused("wrong_address", str(error))
+        link = self._links.get(peer)
+        return judge_incoming(
+            own_id=self.node_id,
+            peer_id=peer,
+            hello=PeerStamp(said.life, said.stamp),
+            link=link.stamp if link else None,
+            own_hello_sent=self._dialler.hello_sent(peer),
+        )
+
+    # ---- the rest
+
+    async def _need_link(self, node_id: str, deadline_s: float) -> Link:
+        await self.link(node_id, deadline_s=deadline_s)
+        link = self._links.get(node_id)
+        if link is None:
+            name = self.name_of(node_id)
+            raise PeerLost(f"the link to {name} ended as soon as it was up", peer=name, phase="dial")
+        return link
+
+    async def _beat(self) -> None:
+        clock = asyncio.get_running_loop().time
+        while True:
+            await asyncio.sleep(self._heartbeats.period_s)
+            for action in self._heartbeats.tick(clock()):
+                link = self._links.get(action.peer)
+                if link is None:
+                    continue
+                if isinstance(action, LinkSilent):
+                    reason = f"silent for {action.silent_s:.1f} s"
+                    what = f"the link to {link.name} is lost: it was {reason}"
+                    link.end(PeerLost(what, peer=link.name), CloseCode.SILENT, reason)
+                else:
+                    link.offer(control.encode(control.Ping(action.serial)))
+
+    def _next_stamp(self) -> int:
+        self._stamp += 1
+        return self._stamp
+
+    def _tell(self, event: str, *arguments: Any) -> None:
+        for listener in list(self._listeners):
+            try:
+                getattr(listener, event)(*arguments)
+            except Exception:
+                log.exception("a listener failed on %s", event)
+
+    def _task_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("%s failed", task.get_name(), exc_info=error)
+
+
+async def _greeting_lost(error: BaseException) -> PpError:
+    return PeerLost(iroh_text(error))

@@ -1,0 +1,82 @@
+"""Frames over one QUIC stream pair."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any
+
+from ppsmoke.errors import PpError
+from ppsmoke.iroh_fix import IROH_ERRORS
+from ppsmoke.transport.framing import PIECE_BYTES, READ_BYTES, FrameCutter, FrameError, frame_pieces
+
+
+class FrameStream:
+    """One bidirectional stream carrying frames both ways.
+
+    One task reads and one task writes; neither may be cancelled in the middle and then go on, because a cancelled read
+    or write may have moved half a frame: after that only `abort` is allowed.
+    `explain` turns a library error into the error to raise (it knows the peer and why its link ended).
+    """
+
+    def __init__(self, bi: Any, *, max_frame: int, explain: Callable[[BaseException], Awaitable[PpError]]) -> None:
+        self._send = bi.send()
+        self._recv = bi.recv()
+        self.explain = explain
+        self.cutter = FrameCutter(max_frame)
+        self.bytes_read = 0
+        self.bytes_written = 0
+
+    async def read_frame(self) -> bytes | None:
+        """The next frame, None at the stream's orderly end.
+
+        Raises FrameError for a length over the limit or an end inside a frame, and what `explain` gives for the rest.
+        """
+        while True:
+            frame = self.cutter.take()
+            if frame is not None:
+                return frame
+            missing = self.cutter.missing
+            try:
+                if missing > READ_BYTES:
+                    data = await self._recv.read_exact(min(missing, PIECE_BYTES))
+                else:
+                    data = await self._recv.read(READ_BYTES)
+            except IROH_ERRORS as error:
+                raise await self.explain(error) from None
+            if not data:
+                if self.cutter.pending:
+                    raise FrameError("the stream ended in the middle of a frame")
+                return None
+            self.bytes_read += len(data)
+            self.cutter.feed(data)
+
+    async def write_frame(self, head: bytes, payload: bytes = b"") -> None:
+        """Write one frame of `head` + `payload`; waits while the peer does not read."""
+        try:
+            for piece in frame_pieces(head, payload):
+                await self._send.write_all(piece)
+                self.bytes_written += len(piece)
+        except IROH_ERRORS as error:
+            raise await self.explain(error) from None
+
+    async def finish(self) -> None:
+        """Say that nothing more will be written."""
+        try:
+            await self._send.finish()
+        except IROH_ERRORS as error:
+            raise await self.explain(error) from None
+
+    async def wait_delivered(self, deadline_s: float) -> bool:
+        """After `finish`: True once the peer's side has acknowledged every byte, False when it did not in time."""
+        with suppress(TimeoutError, *IROH_ERRORS):
+            return await asyncio.wait_for(self._send.stopped(), deadline_s) is None
+        return False
+
+    async def abort(self, code: int = 1) -> None:
+        """Reset both directions. Never raises. Reads and writes in progress must have been cancelled before."""
+        with suppress(TimeoutError, *IROH_ERRORS):
+            await asyncio.wait_for(self._send.reset(code), 1.0)
+        with suppress(TimeoutError, *IROH_ERRORS):
+            await asyncio.wait_for(self._recv.stop(code), 1.0)
