@@ -231,7 +231,8 @@ def _check_stages(plan: RunPlan) -> None:
 def _check_edges(plan: RunPlan) -> None:
     _require(len({e.edge_id for e in plan.edges}) == len(plan.edges), "two edges have one id")
     last = len(plan.stages) - 1
-    orchestrators = {end.node_id for e in plan.edges for end in (e.producer, e.consumer) if isinstance(end, Orchestrator)}
+    ends = [end for edge in plan.edges for end in (edge.producer, edge.consumer)]
+    orchestrators = {end.node_id for end in ends if isinstance(end, Orchestrator)}
     _require(len(orchestrators) < 2, "it has two orchestrators")
     _require(orchestrators.isdisjoint(s.node_id for s in plan.stages), "a stage has the orchestrator's node id")
     found: dict[EdgeKind, list[tuple[int | None, int | None]]] = {kind: [] for kind in EdgeKind}
@@ -254,8 +255,10 @@ def _check_edges(plan: RunPlan) -> None:
         EdgeKind.TOKEN_OUT: [(last, None)],
         EdgeKind.FEEDBACK: [(last, 0)] if plan.generation.feedback is Feedback.DIRECT else [],
     }
-    for kind, ends in wanted.items():
-        _require(sorted(found[kind], key=str) == sorted(ends, key=str), f"the {kind.value} edges do not join the chain")
+    for kind, pairs in wanted.items():
+        _require(
+            sorted(found[kind], key=str) == sorted(pairs, key=str), f"the {kind.value} edges do not join the chain"
+        )
     for stage in plan.stages:
         _require(
             stage.inbound_edges == tuple(e.edge_id for e in plan.edges if e.consumer.node_id == stage.node_id)

@@ -92,10 +92,14 @@ def parse_settings(environ: Mapping[str, str]) -> NodeSettings:
         if first["type"] == "missing":
             about = next(about for name, about, _ in describe_variables() if name == variable)
             what = f"{variable} is not set: {about}"
-        elif variable == "PP_JOIN_TOKEN" or variable == "PP_NODE_KEY":
-            what = f"{variable}: expected an even number of hex digits{' (64)' if variable == 'PP_NODE_KEY' else ''}"
+        elif variable == "PP_NODE_KEY":
+            what = f"{variable}: expected 64 hex digits"
+        elif variable == "PP_JOIN_TOKEN":
+            what = f"{variable}: expected an even number of hex digits"
+        elif variable:
+            what = f"{variable}={first['input']!r}: {first['msg']}"
         else:
-            what = f"{variable}={first['input']!r}: {first['msg']}" if variable else str(first["msg"]).removeprefix("Value error, ")
+            what = str(first["msg"]).removeprefix("Value error, ")
         raise BadNodeEnvironment(what, remedy="See pp-gpu-node --help for all variables.") from None
 
 
