@@ -229,3 +229,15 @@ class OutOfOrder(RequestRejected):
 
 class ContextExceeded(RequestRejected):
     code = "context_exceeded"
+
+
+def error_class(code: str) -> type[PpError] | None:
+    """The class with this code, of those that can be made from a sentence alone; None for a code unknown here."""
+    return _by_code(PpError).get(code)
+
+
+def _by_code(base: type[PpError]) -> dict[str, type[PpError]]:
+    found = {} if base is Interrupted else {base.code: base}
+    for child in base.__subclasses__():
+        found |= _by_code(child)
+    return found

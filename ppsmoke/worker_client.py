@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ppsmoke import errors
-from ppsmoke.errors import DeadlineExceeded, PpError, RequestRejected, WorkerDied, WorkerFailed
+from ppsmoke.errors import DeadlineExceeded, PpError, RequestRejected, WorkerDied, WorkerFailed, error_class
 from ppsmoke.worker_protocol import (
     GREEDY,
     Form,
@@ -36,9 +36,11 @@ _LAST_WORDS_S = 0.25
 
 @dataclass(frozen=True, slots=True)
 class WorkerDeadlines:
-    """Seconds. `load_s` bounds configure, `step_s` every other op; waiting for ready and stop have their own."""
+    """Seconds. `load_s` bounds configure, `prefill_s` a prefill step, `step_s` every other op; waiting for ready and
+    stop have their own."""
 
     load_s: float = 600.0
+    prefill_s: float = 480.0
     step_s: float = 60.0
 
 
@@ -256,7 +258,8 @@ class WorkerProcess:
         form = Form.BINARY if self._binary else Form.RAW
         what = "prefill" if step.is_prefill else "decode"
         phase = f"{what} at position {step.position}"
-        reply = await self._ask(encode_step(step, form), self._deadlines.step_s, phase)
+        deadline_s = self._deadlines.prefill_s if step.is_prefill else self._deadlines.step_s
+        reply = await self._ask(encode_step(step, form), deadline_s, phase)
         if reply.fields.get("request_id") != step.request_id:
             raise self._protocol_error("answered another request")
         return reply
@@ -401,18 +404,8 @@ def error_from(
 ) -> PpError:
     """The error that a `{code, message, remedy}` object stands for; WorkerFailed for a code unknown here."""
     code, message, remedy = fields.get("code"), str(fields.get("message", "")), fields.get("remedy")
-    kind = _ERROR_CLASSES.get(str(code), WorkerFailed)
+    kind = error_class(str(code)) or WorkerFailed
     return kind(message, remedy=remedy, stage=stage, phase=phase, log_tail=log_tail)
-
-
-def _error_classes(base: type[PpError]) -> dict[str, type[PpError]]:
-    found = {base.code: base}
-    for child in base.__subclasses__():
-        found |= _error_classes(child)
-    return found
-
-
-_ERROR_CLASSES = {code: kind for code, kind in _error_classes(PpError).items() if kind is not errors.Interrupted}
 
 
 def _ready_of(fields: Mapping[str, Any]) -> WorkerReady:

@@ -18,8 +18,8 @@ import psutil
 
 from ppsmoke.errors import DeadlineExceeded, LeftBehind, StageDied
 from ppsmoke.logs import log_tail
+from ppsmoke.stage.settings import ADDRESS_PREFIX
 
-ADDRESS_PREFIX = "PP_GPU_NODE_ADDR="
 _POLL_S = 0.02
 _GONE_S = 3.0
 
@@ -32,10 +32,16 @@ class ChildNode:
         self.log_path = log_path
         self.exited: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._process: asyncio.subprocess.Process | None = None
+        self._starting: asyncio.Task[None] | None = None
         self._watcher: asyncio.Task[None] | None = None
 
     async def start(self, environment: Mapping[str, str]) -> None:
         """Start the process; its stderr goes to the log file. Raises StageDied when it cannot be started."""
+        # A task of its own: a start that is cancelled half-way would leave a process that nobody knows.
+        self._starting = asyncio.create_task(self._start(environment))
+        await asyncio.shield(self._starting)
+
+    async def _start(self, environment: Mapping[str, str]) -> None:
         with self.log_path.open("ab") as log:
             try:
                 self._process = await asyncio.create_subprocess_exec(
@@ -90,6 +96,11 @@ class ChildNode:
     def pid(self) -> int | None:
         return self._process.pid if self._process else None
 
+    def let_go(self) -> None:
+        """Close the child's lifeline: it ends by itself, in order."""
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.close()
+
     def kill(self) -> None:
         """SIGKILL to every process of the child's session, at once and without waiting."""
         if self._process is None:
@@ -100,6 +111,8 @@ class ChildNode:
 
     async def end(self) -> None:
         """Kill what is left of the session and verify that it is gone. Raises LeftBehind."""
+        if self._starting is not None:
+            await asyncio.wait((self._starting,))
         if self._process is None:
             return
         deadline = asyncio.get_running_loop().time() + _GONE_S

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ppsmoke.errors import PpError
 from ppsmoke.objects import FinishReason
+from ppsmoke.stats import percentile
 
 
 @dataclass(slots=True)
@@ -135,13 +135,6 @@ def error_json(error: PpError) -> dict[str, Any]:
         "message": error.what,
         "remedy": error.remedy,
     }
-
-
-def percentile(values: Sequence[float], rank: float) -> float:
-    """The nearest-rank percentile, 0 < rank <= 100, of a non-empty sequence."""
-    ordered = sorted(values)
-    index = max(0, -(-len(ordered) * rank // 100) - 1)
-    return ordered[int(index)]
 
 
 def _rounded(value: float | None, digits: int = 4) -> float | None:

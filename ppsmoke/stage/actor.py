@@ -1,10 +1,10 @@
 """The stage actor: what each role does with each message. It computes through a worker and sends to its neighbours.
 
-    role    on Inference                  on Activation                    on NextToken
-    First   embed_and_forward, to next    log and drop                     done: nothing; else decode_step, to next
-    Middle  log and drop                  forward_range, to next           log and drop
-    Last    log and drop                  forward_and_sample, the token    log and drop
-                                          to next (First) and reply_to
+role    on Inference                  on Activation                    on NextToken
+First   embed_and_forward, to next    log and drop                     done: nothing; else decode_step, to next
+Middle  log and drop                  forward_range, to next           log and drop
+Last    log and drop                  forward_and_sample, the token    log and drop
+                                      to next (First) and reply_to
 """
 
 from __future__ import annotations

@@ -407,9 +407,7 @@ def _stop(state: StageState, event: StopReceived) -> Step:
         return state, (EmitStopped(event.run_id),)
     if state.phase is Phase.STOPPING:
         return state, ()
-    stopping = replace(
-        state, phase=Phase.STOPPING, waiting_for=frozenset({_EDGES, _WORKER}), loaded=(), executing=None
-    )
+    stopping = replace(state, phase=Phase.STOPPING, waiting_for=frozenset({_EDGES, _WORKER}), loaded=(), executing=None)
     return stopping, (StopEdges(event.reason), ResetWorker())
 
 
@@ -419,7 +417,5 @@ def _ended(state: StageState, what: str) -> Step:
     waiting = state.waiting_for - {what}
     if waiting:
         return replace(state, waiting_for=waiting), ()
-    stopped = replace(
-        state, phase=Phase.STOPPED, waiting_for=frozenset(), ended_runs=state.ended_runs | {state.run_id}
-    )
+    stopped = replace(state, phase=Phase.STOPPED, waiting_for=frozenset(), ended_runs=state.ended_runs | {state.run_id})
     return stopped, (EmitStopped(state.run_id),)

@@ -10,6 +10,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from ppsmoke.errors import BadNodeEnvironment
 from ppsmoke.roles import Role, role_of
 
+ADDRESS_PREFIX = "PP_GPU_NODE_ADDR="
+"""What a node prints on standard output before its ticket."""
+
 Seconds = Annotated[float, Field(gt=0, lt=1e9)]
 Tickets = Annotated[
     tuple[str, ...],
@@ -29,9 +32,7 @@ class NodeSettings(BaseModel):
     stage: Annotated[int, _variable("STAGE", "index of this stage, 0 .. NUM_STAGES - 1"), Field(ge=0)]
     num_stages: Annotated[int, _variable("NUM_STAGES", "stages of the chain, at least 2"), Field(ge=2)]
     seed_addr: Annotated[str, _variable("SEED_ADDR", "ticket of the orchestrator's endpoint (endpointa...)")]
-    run_id: Annotated[
-        str, _variable("PP_RUN_ID", "the run's id, 32 hex digits"), Field(pattern=r"^[0-9a-f]{32}$")
-    ]
+    run_id: Annotated[str, _variable("PP_RUN_ID", "the run's id, 32 hex digits"), Field(pattern=r"^[0-9a-f]{32}$")]
     join_token: Annotated[
         str,
         _variable("PP_JOIN_TOKEN", "the run's secret, hex; proven on every connection, never sent"),
@@ -48,12 +49,8 @@ class NodeSettings(BaseModel):
     ] = ()
     context: Annotated[int, _variable("PP_CONTEXT", "positions of the KV cache"), Field(ge=1)] = 2048
     device: Annotated[str, _variable("PP_DEVICE", "tinygrad device; empty: the first that works")] = ""
-    stub: Annotated[
-        bool, _variable("PP_WORKER_STUB", "1: the deterministic test worker; no model is computed")
-    ] = False
-    lifeline: Annotated[
-        bool, _variable("PP_LIFELINE", "1: end when standard input closes (set by the parent)")
-    ] = False
+    stub: Annotated[bool, _variable("PP_WORKER_STUB", "1: the deterministic test worker; no model is computed")] = False
+    lifeline: Annotated[bool, _variable("PP_LIFELINE", "1: end when standard input closes (set by the parent)")] = False
     join_timeout: Annotated[Seconds, _variable("PP_JOIN_TIMEOUT", "to reach and join the orchestrator")] = 30
     ready_timeout: Annotated[Seconds, _variable("PP_READY_TIMEOUT", "for the worker to load and compile")] = 600
     prefill_timeout: Annotated[Seconds, _variable("PP_PREFILL_TIMEOUT", "for one prefill step of the worker")] = 480

@@ -1,0 +1,100 @@
+"""`pp-gpu-node`: one stage of a chain, configured by its environment."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import secrets
+import sys
+import threading
+import time
+from collections.abc import Sequence
+
+from ppsmoke import __version__
+from ppsmoke.errors import BadNodeEnvironment, JoinRefused, OrchestratorLost, PpError
+from ppsmoke.stage.node import StageNode
+from ppsmoke.stage.settings import ADDRESS_PREFIX, NodeSettings, describe_variables, parse_settings
+from ppsmoke.terminal import columns, describe_error
+
+log = logging.getLogger("ppsmoke.node")
+
+_LAST_RESORT_S = 1.5
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Exit statuses: 0 stopped, 1 fault, 2 bad environment, 3 join refused, 4 orchestrator lost."""
+    _parser().parse_args(arguments)
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO, format="%(asctime)s.%(msecs)03d %(message)s", datefmt="%H:%M:%S"
+    )
+    try:
+        asyncio.run(_run(parse_settings(os.environ)))
+        status = 0
+    except PpError as error:
+        for line in describe_error(error):
+            print(line, file=sys.stderr)
+        status = exit_status(error)
+    except KeyboardInterrupt:
+        status = 1
+    sys.stderr.flush()
+    # The network library's threads must not meet an interpreter that is being taken down.
+    os._exit(status)
+
+
+def exit_status(error: PpError) -> int:
+    """The node's exit status for an error that ended it."""
+    match error:
+        case BadNodeEnvironment():
+            return 2
+        case JoinRefused():
+            return 3
+        case OrchestratorLost():
+            return 4
+        case _:
+            return 1
+
+
+async def _run(settings: NodeSettings) -> None:
+    # Python code that computes (JSON, framing) would else keep the network thread waiting for 5 ms at a time.
+    sys.setswitchinterval(0.0005)
+    key = bytes.fromhex(settings.node_key) if settings.node_key else secrets.token_bytes(32)
+    node = StageNode(settings, secret_key=key, announce=_announce)
+    if settings.lifeline:
+        threading.Thread(target=_watch_lifeline, args=(node, asyncio.get_running_loop()), daemon=True).start()
+    await node.run()
+
+
+def _announce(ticket: str) -> None:
+    print(f"{ADDRESS_PREFIX}{ticket}", flush=True)
+
+
+def _watch_lifeline(node: StageNode, loop: asyncio.AbstractEventLoop) -> None:
+    """The parent holds the other end of standard input: when it closes, the parent has gone or let go of this node."""
+    while os.read(0, 4096):
+        pass
+    loop.call_soon_threadsafe(node.end, OrchestratorLost("the orchestrator's process is gone"))
+    time.sleep(_LAST_RESORT_S)
+    log.error("the node did not end in order; killing its worker")
+    node.kill_worker()
+    os._exit(4)
+
+
+def _parser() -> argparse.ArgumentParser:
+    rows = [(name, default, about) for name, about, default in describe_variables()]
+    table = "\n".join("  " + line for line in columns([("variable", "default", "meaning"), *rows]))
+    return_codes = "0 stopped, 1 fault, 2 bad environment, 3 join refused, 4 orchestrator lost"
+    parser = argparse.ArgumentParser(
+        prog="pp-gpu-node",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="Host one stage of a pp-smoke-run chain. Everything is set by environment variables; times are\n"
+        f"in seconds. Prints {ADDRESS_PREFIX}<ticket> on standard output once it can be reached.",
+        epilog=f"{table}\n\nexit statuses: {return_codes}",
+    )
+    parser.add_argument("--version", action="version", version=f"pp-gpu-node {__version__}")
+    return parser
+
+
+if __name__ == "__main__":
+    main()

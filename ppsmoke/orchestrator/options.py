@@ -1,0 +1,59 @@
+"""What a run is asked to do, after the model was opened and the prompt tokenised. Plain data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from ppsmoke.messages import Generation
+from ppsmoke.request import Model
+
+
+@dataclass(frozen=True, slots=True)
+class Deadlines:
+    """Seconds. `stop` is for a stage to stop by itself, `kill` for its process to be gone after that."""
+
+    boot: float = 20.0
+    join: float = 30.0
+    ready: float = 600.0
+    response: float = 600.0
+    token: float = 60.0
+    stop: float = 5.0
+    kill: float = 2.0
+    silence: float = 10.0
+    budget: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """`prefill_part`: most prompt tokens that travel in one object; parts overlap in the chain's stages."""
+
+    run_id: str
+    model: Model
+    num_stages: int
+    prompt_tokens: tuple[int, ...]
+    generation: Generation
+    context: int
+    log_dir: Path
+    device: str = ""
+    deadlines: Deadlines = field(default_factory=Deadlines)
+    prefill_part: int = 256
+
+
+class View(Protocol):
+    """Who watches the run. `text` may wait for a slow reader; it raises OutputGone when nobody reads any more."""
+
+    def line(self, text: str) -> None: ...
+
+    def detail(self, text: str) -> None: ...
+
+    def waiting(self, text: str) -> None: ...
+
+    def settle(self) -> None: ...
+
+    async def text(self, piece: str) -> None: ...
+
+
+class OutputGone(Exception):
+    """The reader of the generated text closed its end."""

@@ -1,0 +1,491 @@
+"""The node process of one stage: the driver around the stage machine, the actor, the worker, the edges and the links.
+
+It boots in the order of the design (endpoint, address, join, worker, name, provisioning) and performs the machine's
+actions. Payload bytes go from an inbound edge through the worker to an outbound edge and nowhere else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from ppsmoke import __version__
+from ppsmoke.edges import EdgeAcceptor, InboundEdge, OutboundEdge
+from ppsmoke.errors import (
+    DeadlineExceeded,
+    JoinRefused,
+    MalformedRequest,
+    OrchestratorLost,
+    PeerLost,
+    PpError,
+    StageFaulted,
+    WorkerDied,
+)
+from ppsmoke.membership import ENTRY_NAME, EXIT_NAME, ORCHESTRATOR_NAME, JoinedMembership, stage_name
+from ppsmoke.messages import (
+    EdgeKind,
+    OutboundEdgeProvision,
+    ProvisionStage,
+    StageFault,
+    StageProgress,
+    StageReady,
+    StageStopped,
+    StopRun,
+    decode_message,
+    encode_message,
+)
+from ppsmoke.objects import StreamObject
+from ppsmoke.roles import Role, layer_range
+from ppsmoke.stage import machine
+from ppsmoke.stage.actor import Activation, Inference, Message, NextToken, SetNeighbors, StageActor
+from ppsmoke.stage.settings import NodeSettings
+from ppsmoke.stage.timing import StepTimes
+from ppsmoke.transport import Endpoint, Mesh, MeshEvents, Refused, parse_ticket
+from ppsmoke.worker_client import WorkerDeadlines, WorkerProcess, WorkerReady
+
+log = logging.getLogger(__name__)
+
+CONTROL = "control"
+_SEND_S = 5.0
+_CLOSE_S = 2.0
+
+
+class StageNode(MeshEvents):
+    """One stage. `run` returns when the run was stopped or raises the error that ended the node.
+
+    `announce` gets the endpoint's ticket once it is bound. Raises JoinRefused, OrchestratorLost, and what makes the
+    endpoint impossible; a fault of the stage is reported to the orchestrator and raised as StageFaulted after StopRun.
+    """
+
+    def __init__(self, settings: NodeSettings, *, secret_key: bytes, announce: Callable[[str], None]) -> None:
+        self._settings = settings
+        self._secret_key = secret_key
+        self._announce = announce
+        self._orchestrator, _ = parse_ticket(settings.seed_addr)
+        self._names: dict[str, str] = {self._orchestrator: "orchestrator"}
+        self._loop = asyncio.get_running_loop()
+        self._ended: asyncio.Future[None] = self._loop.create_future()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._step_task: asyncio.Task[None] | None = None
+        self._inputs: dict[machine.Handle, tuple[StreamObject, asyncio.Future[None]]] = {}
+        self._inbound: dict[int, InboundEdge] = {}
+        self._outbound: dict[int, OutboundEdge] = {}
+        self._kinds: dict[int, EdgeKind] = {}
+        self._times = StepTimes()
+        self._provisioned_at = 0.0
+        self._worker_ready: WorkerReady | None = None
+        # Set in `run`, in this order.
+        self._mesh: Mesh
+        self._membership: JoinedMembership
+        self._acceptor: EdgeAcceptor
+        self._worker: WorkerProcess | None = None
+        self._actor: StageActor
+        self._state: machine.StageState
+
+    # ---- boot
+
+    async def run(self) -> None:
+        """Boot, serve one run, stop."""
+        settings = self._settings
+        endpoint = await Endpoint.bind(self._secret_key, loopback_only=True)
+        self._mesh = Mesh(
+            endpoint,
+            run_id=settings.run_id,
+            join_token=bytes.fromhex(settings.join_token),
+            tool_version=__version__,
+            name_of=self._name_of,
+            admit=self._admit,
+            events=self,
+            silence_limit_s=settings.silence_limit,
+        )
+        self._state = machine.StageState(
+            stage_index=settings.stage,
+            stage_count=settings.num_stages,
+            node_id=endpoint.node_id,
+            orchestrator_id=self._orchestrator,
+            expected_run_id=settings.run_id,
+        )
+        self._membership = JoinedMembership(self._mesh, seed_id=self._orchestrator, stage_index=settings.stage)
+        self._acceptor = EdgeAcceptor(self._mesh)
+        self._mesh.start()
+        try:
+            self._announce(endpoint.ticket())
+            await self._join()
+            await self._start_worker()
+            await self._register(stage_name(settings.stage))
+            await self._ended
+        finally:
+            await self._shut_down()
+        if self._state.fault is not None:
+            raise StageFaulted(self._state.fault, stage=settings.stage)
+
+    async def _join(self) -> None:
+        settings = self._settings
+        self._mesh.learn_address(self._orchestrator, settings.seed_addr)
+        for ticket in settings.peer_direct:
+            peer, _ = parse_ticket(ticket)
+            self._mesh.learn_address(peer, ticket)
+        try:
+            await self._membership.join(deadline_s=settings.join_timeout)
+            await self._membership.wait_alive(1, deadline_s=settings.join_timeout)
+        except JoinRefused:
+            raise
+        except (PeerLost, DeadlineExceeded) as error:
+            raise OrchestratorLost(
+                f"stage {settings.stage} could not join the orchestrator: {error}", stage=settings.stage, phase="join"
+            ) from error
+
+    async def _start_worker(self) -> None:
+        """Start the worker on the range that STAGE and NUM_STAGES imply, so that it loads while the cluster forms."""
+        settings = self._settings
+        self._worker = await WorkerProcess.spawn(
+            stage=settings.stage,
+            num_stages=settings.num_stages,
+            model=settings.model,
+            context=settings.context,
+            device=settings.device or None,
+            stub=settings.stub,
+            on_log=lambda line: log.info("worker: %s", line),
+            deadlines=WorkerDeadlines(
+                load_s=settings.ready_timeout, prefill_s=settings.prefill_timeout, step_s=settings.step_timeout
+            ),
+        )
+        log.info("worker started, pid %d", self._worker.pid)
+        self._worker.died.add_done_callback(self._worker_died)
+
+    def _worker_died(self, died: asyncio.Future[WorkerDied]) -> None:
+        if not died.cancelled():
+            error = died.result()
+            log.error("%s", error)
+            self._fail(error)
+
+    async def _register(self, name: str) -> None:
+        await self._membership.register(name, deadline_s=self._settings.join_timeout)
+
+    # ---- the machine's driver
+
+    def _dispatch(self, event: machine.Event) -> None:
+        before = self._state.phase
+        self._state, actions = machine.step(self._state, event)
+        if self._state.phase is not before:
+            log.info("%s -> %s", before.value, self._state.phase.value)
+        for action in actions:
+            self._perform(action)
+
+    def _perform(self, action: machine.Action) -> None:
+        match action:
+            case machine.PrepareWorker(message):
+                self._spawn(self._prepare_worker(message))
+            case machine.OpenEdges(message):
+                self._spawn(self._open_edges(message))
+            case machine.EmitReady(run_id):
+                self._spawn(self._emit_ready(run_id))
+            case machine.ExecuteStep(handle):
+                self._step_task = self._spawn(self._execute(handle))
+            case machine.ReleaseInput(handle):
+                _, released = self._inputs.pop(handle)
+                released.set_result(None)
+            case machine.EmitFault(run_id, reason, code, log_tail):
+                self._spawn(self._emit_fault(run_id, reason, code, log_tail))
+            case machine.StopEdges(reason):
+                self._spawn(self._stop_edges(reason))
+            case machine.ResetWorker():
+                self._spawn(self._stop_worker())
+            case machine.EmitStopped(run_id):
+                self._spawn(self._emit_stopped(run_id))
+            case machine.Refuse(sender, reason):
+                log.warning("%s%s", f"from {self._name_of(sender)}: " if sender else "", reason)
+
+    def _fail(self, error: PpError) -> None:
+        self._dispatch(machine.Failed(str(error), error.code, error.log_tail))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run `work`; whatever it raises is a fault of this stage."""
+        task = self._loop.create_task(self._guarded(work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except PpError as error:
+            log.error("%s", error)
+            self._fail(error)
+        except Exception as error:
+            log.exception("unexpected failure")
+            self._fail(StageFaulted(f"stage {self._settings.stage}: {type(error).__name__}: {error}"))
+
+    # ---- preparing
+
+    async def _prepare_worker(self, message: ProvisionStage) -> None:
+        self._provisioned_at = time.monotonic()
+        worker = self._need_worker()
+        self._report("loading and compiling")
+        ready = await worker.wait_ready(self._settings.ready_timeout)
+        hint = layer_range(message.stage_index, message.stage_count, message.model.num_layers)
+        wanted = (message.layer_start, message.layer_end_exclusive)
+        if hint != wanted or (ready.layer_start, ready.layer_end) != wanted:
+            log.info("the plan gives blocks %d..%d, reconfiguring the worker", *wanted)
+        ready = await worker.configure(
+            model=self._settings.model,
+            layer_start=message.layer_start,
+            layer_end=message.layer_end_exclusive,
+            context=message.model.max_seq_len,
+        )
+        self._worker_ready = ready
+        self._check_facts(message, ready)
+        self._actor = StageActor(
+            stage_index=message.stage_index,
+            stage_count=message.stage_count,
+            worker=worker,
+            generation=message.generation,
+            log=log.warning,
+            on_worker_news=self._fail,
+        )
+        await self._actor.handle(self._neighbors(message))
+        self._dispatch(machine.WorkerPrepared())
+
+    def _check_facts(self, message: ProvisionStage, ready: WorkerReady) -> None:
+        planned = {"num_layers": message.model.num_layers, "hidden_dim": message.model.hidden_dim}
+        for name, value in planned.items():
+            if ready.facts.get(name) != value:
+                raise StageFaulted(
+                    f"stage {message.stage_index} reads a model with {name} {ready.facts.get(name)}, "
+                    f"the plan says {value}",
+                    stage=message.stage_index,
+                    phase="prepare",
+                )
+
+    def _neighbors(self, message: ProvisionStage) -> SetNeighbors:
+        senders = {edge.kind: self._sender(edge) for edge in message.outbound}
+        if self._settings.role is Role.LAST:
+            return SetNeighbors(next=senders.get(EdgeKind.FEEDBACK), reply_to=senders[EdgeKind.TOKEN_OUT])
+        return SetNeighbors(next=senders[EdgeKind.ACTIVATION])
+
+    def _sender(self, provision: OutboundEdgeProvision) -> Callable[[StreamObject], Coroutine[Any, Any, None]]:
+        async def send(obj: StreamObject) -> None:
+            await self._outbound[provision.edge_id].write(obj)
+
+        return send
+
+    async def _open_edges(self, message: ProvisionStage) -> None:
+        deadline_s = self._settings.join_timeout
+        self._kinds = {edge.edge_id: edge.kind for edge in (message.inbound)}
+        for inbound in message.inbound:
+            edge = InboundEdge(message.run_id, inbound, name=f"{inbound.kind.value} edge {inbound.edge_id}")
+            self._inbound[inbound.edge_id] = edge
+            self._acceptor.expect(edge)
+            self._spawn(self._take_in(edge, inbound.edge_id))
+        await self._resolve_neighbors(message, deadline_s)
+        for outbound in message.outbound:
+            self._outbound[outbound.edge_id] = OutboundEdge(self._mesh, message.run_id, outbound)
+        await asyncio.gather(*(self._open_edge(edge_id, edge) for edge_id, edge in self._outbound.items()))
+
+    async def _open_edge(self, edge_id: int, edge: OutboundEdge) -> None:
+        # The consumer accepts once it was provisioned itself, which may be after its model is loaded elsewhere.
+        await edge.open(self._settings.ready_timeout)
+        edge.faulted.add_done_callback(self._edge_faulted)
+        self._dispatch(machine.EdgeReady(edge_id))
+
+    async def _resolve_neighbors(self, message: ProvisionStage, deadline_s: float) -> None:
+        """The names must lead to the nodes of the plan: identity comes from the plan, addresses from names."""
+        role, stage = self._settings.role, message.stage_index
+        consumers = {edge.kind: edge.consumer_node_id for edge in message.outbound}
+        wanted = {
+            EdgeKind.ACTIVATION: stage_name(stage + 1),
+            EdgeKind.FEEDBACK: stage_name(0),
+            EdgeKind.TOKEN_OUT: ORCHESTRATOR_NAME,
+        }
+        for kind, node_id in consumers.items():
+            name = wanted[kind]
+            found = await self._membership.wait_name(name, deadline_s=deadline_s)
+            if found != node_id:
+                raise StageFaulted(
+                    f"{name} is {self._name_of(found)}, the plan says {self._name_of(node_id)}",
+                    stage=stage,
+                    phase=f"resolve as {role.value}",
+                )
+
+    def _edge_faulted(self, faulted: asyncio.Future[Any]) -> None:
+        if not faulted.cancelled():
+            self._fail(faulted.result())
+
+    async def _take_in(self, edge: InboundEdge, edge_id: int) -> None:
+        """Load one object at a time: the next is taken off the ring when the machine has released this one."""
+        await edge.wait_ready(self._settings.ready_timeout)
+        self._dispatch(machine.EdgeReady(edge_id))
+        while True:
+            obj = await edge.next()
+            # A token on the feedback edge has its step's number and starts the step after it.
+            follows = 1 if self._kinds[edge_id] is EdgeKind.FEEDBACK else 0
+            handle = machine.Handle(
+                edge_id, obj.request_id, obj.sequence + follows, obj.part, obj.last_part, done=obj.done
+            )
+            released: asyncio.Future[None] = self._loop.create_future()
+            self._inputs[handle] = (obj, released)
+            self._dispatch(machine.ObjectLoaded(handle))
+            await released
+
+    async def _emit_ready(self, run_id: str) -> None:
+        ready = self._worker_ready
+        assert ready is not None
+        role = self._settings.role
+        await self._send(
+            StageReady(
+                run_id=run_id,
+                stage_index=self._settings.stage,
+                node_id=self._mesh.node_id,
+                device=ready.device or "",
+                timings={
+                    "load": ready.load_s,
+                    "compile": ready.compile_s,
+                    "ready": time.monotonic() - self._provisioned_at,
+                },
+            )
+        )
+        if role is Role.LAST:
+            await self._register(EXIT_NAME)
+        elif role is Role.FIRST:
+            # Last of all, so that whoever finds the entry finds a chain that is ready.
+            await self._membership.wait_name(EXIT_NAME, deadline_s=self._settings.ready_timeout)
+            await self._register(ENTRY_NAME)
+
+    # ---- executing
+
+    async def _execute(self, handle: machine.Handle) -> None:
+        obj, _ = self._inputs[handle]
+        started = time.monotonic()
+        await self._actor.handle(self._message_of(handle, obj))
+        self._times.add(time.monotonic() - started, is_prefill=handle.sequence == 0)
+        self._dispatch(machine.StepDone(handle))
+
+    def _message_of(self, handle: machine.Handle, obj: StreamObject) -> Message:
+        kind = self._kinds[handle.edge_id]
+        if kind is EdgeKind.ACTIVATION:
+            return Activation(obj)
+        if handle.sequence == 0:
+            return Inference(obj)
+        if kind is EdgeKind.FEEDBACK:
+            return NextToken(_as_input_of_next_step(obj))
+        return NextToken(obj)
+
+    # ---- ending
+
+    async def _stop_edges(self, reason: str) -> None:
+        if self._step_task is not None:
+            self._step_task.cancel()
+        edges = [*self._inbound.values(), *self._outbound.values()]
+        await asyncio.gather(*(edge.close(reason) for edge in edges))
+        self._dispatch(machine.EdgesStopped())
+
+    async def _stop_worker(self) -> None:
+        if self._worker is not None:
+            computing = self._step_task is not None and not self._step_task.done()
+            await self._worker.stop(0.0 if computing else self._settings.stop_timeout)
+        self._dispatch(machine.WorkerReset())
+
+    async def _emit_fault(self, run_id: str, reason: str, code: str, log_tail: tuple[str, ...]) -> None:
+        await self._send(
+            StageFault(
+                run_id=run_id,
+                stage_index=self._settings.stage,
+                node_id=self._mesh.node_id,
+                reason=reason,
+                code=code,
+                log_tail=log_tail,
+            )
+        )
+
+    async def _emit_stopped(self, run_id: str) -> None:
+        await self._send(
+            StageStopped(
+                run_id=run_id,
+                stage_index=self._settings.stage,
+                node_id=self._mesh.node_id,
+                timings=self._times.summary(),
+            )
+        )
+        if not self._ended.done():
+            self._ended.set_result(None)
+
+    def end(self, error: PpError) -> None:
+        """End the node now, with this error, unless it has ended."""
+        if not self._ended.done():
+            self._ended.set_exception(error)
+
+    def kill_worker(self) -> None:
+        """SIGKILL to the worker's process group, from any thread, when nothing else works any more."""
+        if self._worker is not None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._worker.pid, signal.SIGKILL)
+
+    async def _shut_down(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+        if self._worker is not None:
+            await self._worker.stop(0.0)
+        await self._mesh.close(self._state.fault or "stopped", deadline_s=_CLOSE_S)
+
+    # ---- links
+
+    async def _send(self, message: StageReady | StageFault | StageStopped | StageProgress) -> None:
+        try:
+            await self._mesh.send(self._orchestrator, CONTROL, encode_message(message), deadline_s=_SEND_S)
+        except PpError as error:
+            # Without its orchestrator a stage has nobody to report to.
+            self.end(OrchestratorLost(f"{message.type} could not be delivered: {error}", stage=self._settings.stage))
+
+    def _report(self, phase: str) -> None:
+        run_id = self._settings.run_id
+        self._spawn(
+            self._send(
+                StageProgress(run_id=run_id, stage_index=self._settings.stage, node_id=self._mesh.node_id, phase=phase)
+            )
+        )
+
+    def link_down(self, node_id: str, reason: PpError) -> None:
+        if node_id == self._orchestrator:
+            self.end(OrchestratorLost(f"the orchestrator is gone: {reason}", stage=self._settings.stage))
+
+    def message(self, node_id: str, channel: str, body: dict[str, Any]) -> None:
+        if channel != CONTROL:
+            return
+        try:
+            decoded = decode_message(body)
+        except MalformedRequest as error:
+            log.warning("from %s: %s", self._name_of(node_id), error)
+            return
+        match decoded:
+            case ProvisionStage():
+                self._dispatch(machine.ProvisionReceived(node_id, decoded))
+            case StopRun(run_id=run_id, reason=reason):
+                self._dispatch(machine.StopReceived(node_id, run_id, reason))
+            case _:
+                log.warning("dropped %s from %s: it is not for a stage", decoded.type, self._name_of(node_id))
+
+    def _admit(self, node_id: str) -> Refused | None:
+        return None  # the join token was proven; what a peer may do depends on the plan
+
+    def _name_of(self, node_id: str) -> str:
+        if node_id not in self._names and hasattr(self, "_membership"):
+            member = self._membership.members().get(node_id)
+            if member is not None and member.stage_index is not None:
+                self._names[node_id] = f"stage {member.stage_index}"
+        return self._names.get(node_id, f"node {node_id[:8]}")
+
+    def _need_worker(self) -> WorkerProcess:
+        if self._worker is None:
+            raise StageFaulted(f"stage {self._settings.stage} was provisioned before its worker was started")
+        return self._worker
+
+
+def _as_input_of_next_step(obj: StreamObject) -> StreamObject:
+    return replace(obj, sequence=obj.sequence + 1)
