@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import sys
@@ -10,15 +9,11 @@ import traceback
 from collections.abc import Sequence
 
 from ppsmoke.errors import PpError, WorkerFailed
-from ppsmoke.stub_model import parse_stub_model
 from ppsmoke.worker_protocol import MessageDecoder
-from ppsmoke_worker.channel import EventWriter, RequestReader
-from ppsmoke_worker.engine import Engine, EngineConfig
-from ppsmoke_worker.server import CountLayers, LoadEngine, Server
+from ppsmoke_worker.channel import EventWriter, RequestReader, die_with
+from ppsmoke_worker.engines import real_engines, stub_engines
+from ppsmoke_worker.server import Server
 from ppsmoke_worker.settings import WorkerSettings, read_settings
-from ppsmoke_worker.stub import StubEngine
-
-_PR_SET_PDEATHSIG = 1
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -33,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         settings = read_settings(arguments, os.environ)
         if settings.parent is not None:
-            _die_with(settings.parent)
+            die_with(settings.parent)
         return _serve(settings, writer)
     except BrokenPipeError:
         return 0
@@ -52,43 +47,18 @@ def _serve(settings: WorkerSettings, writer: EventWriter) -> int:
         supervised=settings.parent is not None,
         on_abrupt_shutdown=lambda: writer.line({"status": "stopped"}),
     )
-    load_engine, count_layers = _engine_of(settings)
+    reader.start()
+    engines = stub_engines(settings.stage) if settings.stub else real_engines(settings.device, settings.weights)
     server = Server(
         reader,
         writer,
-        load_engine,
-        count_layers,
+        engines,
         stage=settings.stage,
         num_stages=settings.num_stages,
         device=settings.device,
     )
-    reader.start()
     server.start(settings.model, settings.context)
     return server.serve()
-
-
-def _engine_of(settings: WorkerSettings) -> tuple[LoadEngine, CountLayers]:
-    if settings.stub:
-
-        def load_stub(config: EngineConfig) -> Engine:
-            return StubEngine(config, settings.stage)
-
-        return load_stub, lambda model: parse_stub_model(model).layers
-
-    # Here and not above: the stub must run where tinygrad and gguf are absent.
-    from ppsmoke_worker.tinygrad_engine import TinygradEngine, count_layers
-
-    def load_real(config: EngineConfig) -> Engine:
-        return TinygradEngine(config, weights=settings.weights)
-
-    return load_real, count_layers
-
-
-def _die_with(parent: int) -> None:
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it died before the line above
-        os._exit(0)
 
 
 def _fatal(writer: EventWriter, error: PpError) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import queue
 import signal
@@ -16,6 +17,7 @@ from ppsmoke.worker_protocol import Message, MessageDecoder, Op, encode_line, er
 
 _READ_BYTES = 1 << 20
 _QUEUED_MESSAGES = 64
+_PR_SET_PDEATHSIG = 1
 
 
 class EventWriter:
@@ -95,6 +97,14 @@ def end_now(status: int) -> None:
         except OSError:
             continue
     os._exit(status)
+
+
+def die_with(parent: int) -> None:
+    """Ends this process with its parent, even when the parent is killed and this one is deep in a computation."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it died before the line above
+        os._exit(0)
 
 
 def _is_shutdown(item: Message | RequestRejected) -> bool:

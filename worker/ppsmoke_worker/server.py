@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -39,10 +38,9 @@ from ppsmoke.worker_protocol import (
 )
 from ppsmoke_worker.channel import EventWriter, RequestReader
 from ppsmoke_worker.engine import Engine, EngineConfig
+from ppsmoke_worker.engines import Engines
 from ppsmoke_worker.requests import RequestBook
 
-LoadEngine = Callable[[EngineConfig], Engine]
-CountLayers = Callable[[str], int]
 _MAX_CONTEXT = 1 << 24
 
 
@@ -53,8 +51,7 @@ class Server:
         self,
         reader: RequestReader,
         writer: EventWriter,
-        load_engine: LoadEngine,
-        count_layers: CountLayers,
+        engines: Engines,
         *,
         stage: int | None,
         num_stages: int | None,
@@ -62,8 +59,7 @@ class Server:
     ) -> None:
         self._reader = reader
         self._writer = writer
-        self._load_engine = load_engine
-        self._count_layers = count_layers
+        self._engines = engines
         self._stage = stage
         self._device = device
         self._num_stages = num_stages
@@ -78,7 +74,7 @@ class Server:
         if model is not None:
             if self._stage is None or self._num_stages is None:
                 raise PlanInvalid("a model was named but no stage", remedy="set STAGE and NUM_STAGES too")
-            start, end = layer_range(self._stage, self._num_stages, self._count_layers(model))
+            start, end = layer_range(self._stage, self._num_stages, self._engines.count_layers(model))
             self._load(EngineConfig(model, start, end, context, self._device))
         self._writer.line({"status": "ready", "pid": os.getpid(), "stage": self._stage, **self._state()})
 
@@ -175,7 +171,7 @@ class Server:
         if frames not in ("json", "binary"):
             raise MalformedRequest("frames is json or binary")
         config = EngineConfig(model, start, end, context, self._device)
-        role = self._role_for(config, self._count_layers(model))
+        role = self._role_for(config, self._engines.count_layers(model))
         if config == self._config:
             self._book.forget(None)
             self._loaded().reset(None)
@@ -205,7 +201,7 @@ class Server:
             self._engine.close()
             self._engine, self._config = None, None
         try:
-            engine = self._load_engine(config)
+            engine = self._engines.load(config)
         except PpError:
             raise
         except MemoryError as error:

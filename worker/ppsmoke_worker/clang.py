@@ -1,0 +1,21 @@
+"""Makes tinygrad's CPU backend use the compiler that was found, and its flags."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tinygrad.runtime.support.compiler_cpu import ClangCompiler
+
+from ppsmoke_worker.compiler import CpuCompiler, compile_object
+
+
+def use_compiler(compiler: CpuCompiler) -> None:
+    """Call it before the first kernel. tinygrad itself would start `clang` from the PATH, with its own flags only.
+
+    Its kernel cache does not know of flags or compilers; the cache file is named after them instead.
+    """
+
+    def compile_source(self: Any, source: str) -> bytes:
+        return compile_object(compiler, self.arch, tuple(self.args), source)
+
+    ClangCompiler.compile = compile_source

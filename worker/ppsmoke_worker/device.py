@@ -1,0 +1,95 @@
+"""The one place that decides tinygrad's settings, all before its first import."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ppsmoke.errors import DeviceUnavailable
+from ppsmoke_worker.compiler import CpuCompiler, default_cache_dir, find_compiler
+
+# Generic names that other tools use too: whatever the user's environment says, tinygrad gets these.
+_FIXED = {"DEBUG": "0", "BEAM": "0", "JITBEAM": "0", "JIT": "1", "VIZ": "0", "PROFILE": "0", "HALF": "0"}
+# PARALLEL=0: no pool of compiler processes stays behind. HCQ2=0: no thread spins while kernels run.
+# NOOPT, DMC: plain loops, which clang vectorises better than tinygrad's own unrolling and coalescing.
+_CPU = {"PARALLEL": "0", "HCQ2": "0", "NOOPT": "1", "DMC": "1"}
+# The driver alone is enough for PTX; the other needs the CUDA toolkit's compiler and headers.
+_NVIDIA_ORDER = ("CUDA", "CUDA:PTX")
+_PROBE_S = 120.0
+_PROBE = "from tinygrad import Tensor; assert (Tensor([1.0, 2.0]) + 1).sum().item() == 5.0"
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSettings:
+    """`name` as tinygrad has it; `compiler` on the CPU only."""
+
+    name: str
+    compiler: CpuCompiler | None
+
+
+def prepare_device(wanted: str | None, env: MutableMapping[str, str]) -> DeviceSettings:
+    """Chooses the device and puts tinygrad's settings into `env`; raises CompilerUnavailable, DeviceUnavailable."""
+    if "tinygrad" in sys.modules:
+        raise RuntimeError("tinygrad was imported before its settings were made")
+    cache_dir = default_cache_dir(env)
+    env.update(_FIXED)
+    name = wanted or _first_nvidia_that_works(env, cache_dir) or "CPU"
+    env["DEV"] = name
+    if name.split(":")[0].upper() != "CPU":
+        _use_cache(env, cache_dir, name.replace(":", "-").replace("/", "-"))
+        return DeviceSettings(name, None)
+    env.update(_CPU)
+    compiler = find_compiler(env, cache_dir)
+    _use_cache(env, cache_dir, f"cpu-{compiler.identity}")
+    return DeviceSettings(name, compiler)
+
+
+def is_cpu(name: str) -> bool:
+    return name.split(":")[0].upper() == "CPU"
+
+
+def _use_cache(env: MutableMapping[str, str], cache_dir: Path, key: str) -> None:
+    """Compiled kernels in a file of their own per compiler and CPU; none at all where it cannot be written."""
+    path = cache_dir / "kernels" / f"{key}.db"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        connection = sqlite3.connect(path, timeout=10, isolation_level=None)
+        try:
+            connection.execute("CREATE TABLE IF NOT EXISTS pp_smoke_run (opened INTEGER)")
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("ROLLBACK")
+        finally:
+            connection.close()
+    except (OSError, sqlite3.Error) as error:
+        print(f"kernels are not cached: {path}: {error}", file=sys.stderr, flush=True)
+        env["CACHELEVEL"] = "0"
+        return
+    env.pop("CACHELEVEL", None)
+    env["CACHEDB"] = str(path)
+
+
+def _first_nvidia_that_works(env: Mapping[str, str], cache_dir: Path) -> str | None:
+    """In a process of its own: a backend that failed to open leaves its traces in tinygrad."""
+    if not any(Path(node).exists() for node in ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg")):
+        return None
+    problems = []
+    for name in _NVIDIA_ORDER:
+        probe_env = {**env, "DEV": name, "CACHELEVEL": "0"}
+        try:
+            done = subprocess.run(
+                [sys.executable, "-P", "-c", _PROBE], env=probe_env, capture_output=True, timeout=_PROBE_S, check=False
+            )
+        except subprocess.TimeoutExpired:
+            problems.append(f"{name}: no answer within {_PROBE_S:g} s")
+            continue
+        if done.returncode == 0:
+            return name
+        problems.append(f"{name}: {(done.stderr.decode(errors='replace').strip().splitlines() or ['?'])[-1][:200]}")
+    raise DeviceUnavailable(
+        f"there is an NVIDIA GPU, but tinygrad cannot use it ({'; '.join(problems)})",
+        remedy="install the NVIDIA driver that belongs to it, or use the CPU: --device CPU",
+    )

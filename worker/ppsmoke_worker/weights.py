@@ -1,0 +1,93 @@
+"""From a GGUF's tensors to what a block computes with: dequantised, stacked, rows in the order of halves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tinygrad import Tensor
+
+from ppsmoke.gguf_file import GgufFile
+from ppsmoke.model_facts import ModelFacts
+from ppsmoke_worker.block import BlockWeights
+from ppsmoke_worker.buffers import DeviceBuffer
+
+_VALUES_A_PIECE = 1 << 22
+
+
+class WeightLoader:
+    """Matrices in `dtype`; norms, biases and tables always float32. Reads only the tensors it is asked for."""
+
+    def __init__(self, gguf: GgufFile, facts: ModelFacts, on_cpu: bool, dtype: type[np.floating[Any]]) -> None:
+        self._gguf = gguf
+        self._facts = facts
+        self._on_cpu = on_cpu
+        self._dtype = dtype
+
+    def block(self, index: int) -> BlockWeights:
+        facts, prefix = self._facts, f"blk.{index}"
+        q_order, k_order = self._row_order(facts.num_heads), self._row_order(facts.num_kv_heads)
+        bias = None
+        if facts.qkv_bias:
+            q, k, v = (self._gguf.dequantize(f"{prefix}.attn_{name}.bias") for name in "qkv")
+            bias = self._vector(np.concatenate([q[q_order], k[k_order], v]))
+        attn = f"{prefix}.attn_"
+        return BlockWeights(
+            attn_norm=self._named_vector(f"{attn}norm.weight"),
+            qkv=self._matrix((f"{attn}q.weight", q_order), (f"{attn}k.weight", k_order), (f"{attn}v.weight", None)),
+            attn_output=self._matrix((f"{attn}output.weight", None)),
+            ffn_norm=self._named_vector(f"{prefix}.ffn_norm.weight"),
+            gate_up=self._matrix((f"{prefix}.ffn_gate.weight", None), (f"{prefix}.ffn_up.weight", None)),
+            down=self._matrix((f"{prefix}.ffn_down.weight", None)),
+            qkv_bias=bias,
+            q_norm=self._named_vector(f"{attn}q_norm.weight") if facts.qk_norm else None,
+            k_norm=self._named_vector(f"{attn}k_norm.weight") if facts.qk_norm else None,
+        )
+
+    def head(self) -> dict[str, Tensor]:
+        name = "token_embd.weight" if self._facts.tied_head else "output.weight"
+        return {"output_norm": self._named_vector("output_norm.weight"), "head": self._matrix((name, None))}
+
+    def tables(self, positions: int) -> tuple[Tensor, Tensor]:
+        """(positions, rope_dim) cosines and sines, and the positions themselves."""
+        facts = self._facts
+        frequencies = facts.rope_theta ** (-np.arange(0, facts.rope_dim, 2) / facts.rope_dim)
+        if facts.rope_freqs:
+            frequencies = frequencies / self._gguf.dequantize("rope_freqs.weight")
+        angles = np.arange(positions)[:, None] * frequencies[None]
+        table = np.concatenate([np.cos(angles), np.sin(angles)], axis=-1).astype(np.float32)
+        return self._vector(table), self._vector(np.arange(positions, dtype=np.float32))
+
+    def _row_order(self, heads: int) -> NDArray[np.int64]:
+        """llama GGUFs rotate neighbours; their rows are put so that dimension i pairs with i + rope_dim / 2."""
+        facts = self._facts
+        within = np.arange(facts.head_dim)
+        if not facts.rope_neox:
+            rotated = within[: facts.rope_dim].reshape(-1, 2).T.reshape(-1)
+            within = np.concatenate([rotated, within[facts.rope_dim :]])
+        return (np.arange(heads)[:, None] * facts.head_dim + within[None]).reshape(-1)
+
+    def _named_vector(self, name: str) -> Tensor:
+        return self._vector(self._gguf.dequantize(name))
+
+    def _vector(self, values: NDArray[np.float32]) -> Tensor:
+        buffer = DeviceBuffer(values.shape, self._on_cpu)
+        buffer.write(values)
+        return buffer.tensor
+
+    def _matrix(self, *parts: tuple[str, NDArray[np.int64] | None]) -> Tensor:
+        columns = self._gguf.tensors[parts[0][0]].shape[0]
+        rows = sum(self._gguf.tensors[name].shape[1] for name, _ in parts)
+        buffer = DeviceBuffer((rows, columns), self._on_cpu, self._dtype)
+        buffer.fill(self._pieces(parts))
+        return buffer.tensor
+
+    def _pieces(self, parts: tuple[tuple[str, NDArray[np.int64] | None], ...]) -> Iterator[NDArray[np.float32]]:
+        for name, order in parts:
+            columns, rows = self._gguf.tensors[name].shape
+            wanted = np.arange(rows) if order is None else order
+            step = max(1, _VALUES_A_PIECE // columns)
+            for first in range(0, rows, step):
+                yield self._gguf.dequantize_rows(name, wanted[first : first + step])  # type: ignore[arg-type]
