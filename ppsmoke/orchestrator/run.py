@@ -17,7 +17,6 @@ from ppsmoke.edges import EdgeAcceptor, InboundEdge, OutboundEdge
 from ppsmoke.errors import (
     DeadlineExceeded,
     EdgeFaulted,
-    Interrupted,
     LeftBehind,
     MalformedRequest,
     PeerLost,
@@ -46,13 +45,13 @@ from ppsmoke.orchestrator.result import RunResult, StageTimes
 from ppsmoke.plan import RunPlan, build_plan, inbound_provision, outbound_provision, provision_stage
 from ppsmoke.request import model_plan
 from ppsmoke.resources import ResourceBook
+from ppsmoke.signals import ENDING_SIGNALS, interruption
 from ppsmoke.transport import Endpoint, Mesh, MeshEvents, Refused, node_id_of
 
 CONTROL = "control"
 _SEND_S = 5.0
 _CLOSE_S = 2.0
 _ROOT_CAUSE_S = 0.5
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class LocalRun(MeshEvents):
@@ -100,7 +99,7 @@ class LocalRun(MeshEvents):
         try:
             plan = self._plan()
             self._state = machine.RunState(plan=plan)
-            for number in _SIGNALS:
+            for number in ENDING_SIGNALS:
                 self._loop.add_signal_handler(number, self._on_signal, number)
             self.result.times.stages = [
                 StageTimes(s.stage_index, (s.layer_start, s.layer_end_exclusive)) for s in plan.stages
@@ -269,10 +268,9 @@ class LocalRun(MeshEvents):
         plan = self._state.plan
         self._provisioned_at = time.monotonic()
         self._token_in = OutboundEdge(self._mesh, plan.run_id, outbound_provision(plan.edge_of_kind(EdgeKind.TOKEN_IN)))
-        self._token_out = InboundEdge(
-            plan.run_id, inbound_provision(plan.edge_of_kind(EdgeKind.TOKEN_OUT)), name="TokenOut"
-        )
-        self._acceptor.expect(self._token_out)
+        self._token_out = InboundEdge(plan.run_id, inbound_provision(plan.edge_of_kind(EdgeKind.TOKEN_OUT)))
+        self._token_out.name_producer(f"stage {len(plan.stages) - 1}")
+        self._acceptor.activate(plan.run_id, [self._token_out])
         await asyncio.gather(
             *(self._tell(stage.stage_index, provision_stage(plan, stage.stage_index)) for stage in plan.stages)
         )
@@ -297,8 +295,7 @@ class LocalRun(MeshEvents):
     async def _consume(self, edge: InboundEdge) -> None:
         await edge.wait_ready(self._options.deadlines.ready)
         self._dispatch(machine.ConditionMet(machine.Condition.TOKEN_CONSUMER))
-        while True:
-            obj = await edge.next()
+        while (obj := await edge.next()) is not None:
             self._disarm()
             self._dispatch(machine.TokenConsumed(obj.sequence, obj.tokens[0], obj.finish_reason))
             if not await self._write_pieces() or self._state.phase is not machine.Phase.RUNNING:
@@ -432,7 +429,6 @@ class LocalRun(MeshEvents):
     def _on_signal(self, number: int) -> None:
         self._signals_seen += 1
         name = signal.Signals(number).name
-        error = Interrupted(f"interrupted by {name}", signal_number=number, phase=self._state.phase.value)
         if self._signals_seen > 1:
             # Twice means now: every process of the run is killed, and that is verified as always.
             self._view.line(f"{name} again: killing every process of the run")
@@ -443,7 +439,7 @@ class LocalRun(MeshEvents):
             return
         self._view.settle()
         self._view.line(f"{name}: stopping {len(self._children)} stages")
-        self._dispatch(machine.Faulted(error))
+        self._dispatch(machine.Faulted(interruption(number, self._state.phase.value)))
 
     # ---- news from the stages
 

@@ -278,15 +278,14 @@ class StageNode(MeshEvents):
 
     async def _open_edges(self, message: ProvisionStage) -> None:
         deadline_s = self._settings.join_timeout
-        self._kinds = {edge.edge_id: edge.kind for edge in (message.inbound)}
-        for inbound in message.inbound:
-            edge = InboundEdge(message.run_id, inbound, name=f"{inbound.kind.value} edge {inbound.edge_id}")
-            self._inbound[inbound.edge_id] = edge
-            self._acceptor.expect(edge)
-            self._spawn(self._take_in(edge, inbound.edge_id))
+        self._kinds = {edge.edge_id: edge.kind for edge in message.inbound}
+        self._inbound = {edge.edge_id: InboundEdge(message.run_id, edge) for edge in message.inbound}
+        self._acceptor.activate(message.run_id, self._inbound.values())
+        for edge_id, edge in self._inbound.items():
+            edge.name_producer(self._name_of(edge.provision.producer_node_id))
+            self._spawn(self._take_in(edge, edge_id))
         await self._resolve_neighbors(message, deadline_s)
-        for outbound in message.outbound:
-            self._outbound[outbound.edge_id] = OutboundEdge(self._mesh, message.run_id, outbound)
+        self._outbound = {edge.edge_id: OutboundEdge(self._mesh, message.run_id, edge) for edge in message.outbound}
         await asyncio.gather(*(self._open_edge(edge_id, edge) for edge_id, edge in self._outbound.items()))
 
     async def _open_edge(self, edge_id: int, edge: OutboundEdge) -> None:
@@ -322,8 +321,7 @@ class StageNode(MeshEvents):
         """Load one object at a time: the next is taken off the ring when the machine has released this one."""
         await edge.wait_ready(self._settings.ready_timeout)
         self._dispatch(machine.EdgeReady(edge_id))
-        while True:
-            obj = await edge.next()
+        while (obj := await edge.next()) is not None:
             # A token on the feedback edge has its step's number and starts the step after it.
             follows = 1 if self._kinds[edge_id] is EdgeKind.FEEDBACK else 0
             handle = machine.Handle(

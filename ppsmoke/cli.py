@@ -1,0 +1,242 @@
+"""The command line of `pp-smoke-run`: it parses, asks others to do the work, and turns errors into exit statuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any
+
+import click
+import typer
+
+from ppsmoke import __version__
+from ppsmoke.errors import PpError, RunFailed, UsageError
+from ppsmoke.messages import Feedback
+from ppsmoke.orchestrator.options import Deadlines
+from ppsmoke.orchestrator.result import error_json
+from ppsmoke.run_command import RunCommand, run_command
+from ppsmoke.signals import interruption, raise_on_signals
+from ppsmoke.terminal import Terminal
+
+_RUN = "Run"
+_MODEL = "Model and prompt"
+_SAMPLING = "Sampling"
+_OUTPUT = "Output"
+_TIME = "Deadlines, in seconds"
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and end the process with its exit status."""
+    status = _run_app(list(sys.argv[1:] if arguments is None else arguments))
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(BrokenPipeError, ValueError):
+            stream.flush()
+    # The network library's threads must not meet an interpreter that is being taken down.
+    os._exit(status)
+
+
+def _run_app(arguments: list[str]) -> int:
+    raise_on_signals()
+    as_json, debug = "--json" in arguments, "--debug" in arguments
+    try:
+        result = app(args=arguments, prog_name="pp-smoke-run", standalone_mode=False)
+        return result if isinstance(result, int) else 0
+    except click.exceptions.Exit as ended:
+        return ended.exit_code
+    except click.ClickException as error:
+        hint = "Try pp-smoke-run --help."
+        return _report(UsageError(error.format_message(), remedy=hint), as_json=as_json, debug=debug)
+    except (KeyboardInterrupt, click.Abort):
+        return _report(interruption(signal.SIGINT), as_json=as_json, debug=debug)
+    except PpError as error:
+        return _report(error, as_json=as_json, debug=debug)
+    except BrokenPipeError:
+        return 0
+    except Exception as error:
+        failure = RunFailed(
+            f"unexpected {type(error).__name__}: {error}",
+            remedy="This is a fault of pp-smoke-run; run again with --debug and report what it prints.",
+        ).with_traceback(error.__traceback__)
+        return _report(failure, as_json=as_json, debug=debug)
+
+
+def _report(error: PpError, *, as_json: bool, debug: bool) -> int:
+    Terminal(debug=debug).error(error)
+    if as_json:
+        with suppress(BrokenPipeError):
+            print(json.dumps({"exit_status": error.exit_status, "error": error_json(error)}))
+    return error.exit_status
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"pp-smoke-run {__version__}")
+        raise typer.Exit
+
+
+def _option(*names: str, panel: str, text: str, **more: Any) -> Any:
+    return typer.Option(*names, help=text, rich_help_panel=panel, **more)
+
+
+@app.callback(invoke_without_command=True)
+def run(
+    context_: typer.Context,
+    seed: Annotated[bool, _option("--seed", panel=_RUN, text="Run all stages on this machine.")] = False,
+    vastai: Annotated[
+        bool, _option("--vastai", panel=_RUN, text="Run on rented vast.ai GPUs (not available in this version).")
+    ] = False,
+    num_stages: Annotated[
+        int, _option("--num-stages", "-n", panel=_RUN, text="Stages, from 2 to the model's blocks.")
+    ] = 2,
+    feedback: Annotated[
+        Feedback,
+        _option(
+            "--feedback", panel=_RUN, text="Who feeds each token back: the last stage itself, or the orchestrator."
+        ),
+    ] = Feedback.DIRECT,
+    device: Annotated[
+        str,
+        _option(
+            "--device",
+            panel=_RUN,
+            text="tinygrad device of every stage, as CPU or CUDA; default: the first that works.",
+        ),
+    ] = "",
+    plan: Annotated[bool, _option("--plan", panel=_RUN, text="Print the run plan and stop.")] = False,
+    verify: Annotated[
+        bool, _option("--verify", panel=_RUN, text="Afterwards decode the same in one process and compare the tokens.")
+    ] = False,
+    prompt: Annotated[
+        str, _option("--prompt", "-p", panel=_MODEL, text="The prompt; - reads standard input.")
+    ] = "Say hello",
+    system: Annotated[
+        str | None, _option("--system", panel=_MODEL, text="System prompt for the chat template.")
+    ] = None,
+    raw: Annotated[
+        bool, _option("--raw", panel=_MODEL, text="Feed the prompt as it is, without chat template.")
+    ] = False,
+    model: Annotated[
+        str,
+        _option(
+            "--model",
+            "-m",
+            panel=_MODEL,
+            text="Alias, path, https:// URL, or first part of a split GGUF; see models list.",
+        ),
+    ] = "smollm2:135m",
+    max_tokens: Annotated[int, _option("--max-tokens", panel=_MODEL, text="Most tokens to generate.", min=1)] = 64,
+    context: Annotated[int, _option("--context", panel=_MODEL, text="Positions of the KV cache.", min=1)] = 2048,
+    temperature: Annotated[
+        float, _option("--temperature", panel=_SAMPLING, text="0 picks the likeliest token.", min=0.0)
+    ] = 0.0,
+    top_p: Annotated[
+        float, _option("--top-p", panel=_SAMPLING, text="Nucleus of the likeliest tokens.", min=1e-6, max=1.0)
+    ] = 1.0,
+    sample_seed: Annotated[
+        int, _option("--sample-seed", panel=_SAMPLING, text="Same seed, same text, at any N.", min=0, max=2**63 - 1)
+    ] = 0,
+    as_json: Annotated[
+        bool, _option("--json", panel=_OUTPUT, text="One JSON object on stdout at the end, no stream.")
+    ] = False,
+    quiet: Annotated[bool, _option("--quiet", "-q", panel=_OUTPUT, text="Only the text, and errors.")] = False,
+    debug: Annotated[bool, _option("--debug", panel=_OUTPUT, text="Every detail, and tracebacks.")] = False,
+    log_dir: Annotated[Path | None, _option("--log-dir", panel=_OUTPUT, text="Where the stages' logs go.")] = None,
+    boot_timeout: Annotated[
+        float, _option("--boot-timeout", panel=_TIME, text="A node prints its address.", min=0.1)
+    ] = 20,
+    join_timeout: Annotated[float, _option("--join-timeout", panel=_TIME, text="All nodes join.", min=0.1)] = 30,
+    ready_timeout: Annotated[
+        float, _option("--ready-timeout", panel=_TIME, text="All stages load and compile.", min=0.1)
+    ] = 600,
+    response_timeout: Annotated[
+        float, _option("--response-timeout", panel=_TIME, text="The first token.", min=0.1)
+    ] = 600,
+    token_timeout: Annotated[
+        float, _option("--token-timeout", panel=_TIME, text="Silence between two tokens.", min=0.1)
+    ] = 60,
+    stop_timeout: Annotated[float, _option("--stop-timeout", panel=_TIME, text="A stage stops.", min=0.1)] = 5,
+    kill_timeout: Annotated[float, _option("--kill-timeout", panel=_TIME, text="Then its process ends.", min=0.1)] = 2,
+    silence_timeout: Annotated[
+        float, _option("--silence-timeout", panel=_TIME, text="A silent peer is lost.", min=0.5)
+    ] = 10,
+    budget: Annotated[
+        float | None, _option("--budget", panel=_TIME, text="The whole run; off by default.", min=0.1)
+    ] = None,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and stop.", callback=_version, is_eager=True)
+    ] = False,
+) -> int:
+    """Cut a GGUF model into N stages, serve a prompt through them, print the text, leave nothing behind.
+
+    The generated text is the only thing on standard output. Exit statuses: 0 done, 1 run failed, 2 usage,
+    3 environment (model, compiler, device, memory, disk), 130 SIGINT, 143 SIGTERM, 129 SIGHUP.
+    """
+    if context_.invoked_subcommand is not None:
+        return 0
+    if seed == vastai:
+        raise UsageError(
+            "give exactly one of --seed and --vastai" if seed else "say where to run",
+            remedy="--seed runs all stages on this machine.",
+        )
+    if vastai:
+        raise UsageError("--vastai is not available in this version", remedy="Use --seed for a local run.")
+    return run_command(
+        RunCommand(
+            num_stages=num_stages,
+            prompt=_read_prompt(prompt),
+            system=system,
+            raw=raw,
+            model=model,
+            max_tokens=max_tokens,
+            context=context,
+            feedback=feedback,
+            device=device,
+            temperature=temperature,
+            top_p=top_p,
+            sample_seed=sample_seed,
+            plan=plan,
+            verify=verify,
+            as_json=as_json,
+            quiet=quiet,
+            debug=debug,
+            log_dir=log_dir,
+            deadlines=Deadlines(
+                boot=boot_timeout,
+                join=join_timeout,
+                ready=ready_timeout,
+                response=response_timeout,
+                token=token_timeout,
+                stop=stop_timeout,
+                kill=kill_timeout,
+                silence=silence_timeout,
+                budget=budget,
+            ),
+        )
+    )
+
+
+def _read_prompt(prompt: str) -> str:
+    """The prompt itself, or standard input for `-`. Raises UsageError for input that is no text."""
+    if prompt != "-":
+        return prompt
+    try:
+        return sys.stdin.buffer.read().decode()
+    except UnicodeDecodeError as error:
+        raise UsageError(f"standard input is not UTF-8 text: {error.reason} at byte {error.start}") from None
+
+
+if __name__ == "__main__":
+    main()

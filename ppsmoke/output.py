@@ -1,0 +1,90 @@
+"""The generated text on its way to standard output, without ever holding up the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import queue
+import sys
+import threading
+from contextlib import suppress
+
+from ppsmoke.orchestrator.options import OutputGone
+from ppsmoke.terminal import Terminal
+
+
+class RunOutput:
+    """The run's view: news to the terminal, text to standard output (nowhere when `stream` is False)."""
+
+    def __init__(self, terminal: Terminal, *, stream: bool) -> None:
+        self._terminal = terminal
+        self._writer = _StdoutWriter() if stream else None
+        self._wrote = ""
+
+    def line(self, text: str) -> None:
+        self._break_text()
+        self._terminal.line(text)
+
+    def detail(self, text: str) -> None:
+        self._terminal.detail(text)
+
+    def waiting(self, text: str) -> None:
+        self._terminal.waiting(text)
+
+    def settle(self) -> None:
+        self._terminal.settle()
+
+    async def text(self, piece: str) -> None:
+        """Write and flush; waits for a slow reader, raises OutputGone when there is none any more."""
+        if self._writer is not None:
+            await self._writer.write(piece.encode())
+            self._wrote = piece
+
+    def end(self) -> None:
+        """The text is complete: on a terminal the prompt must not stick to it."""
+        self._break_text()
+        self._terminal.settle()
+
+    def _break_text(self) -> None:
+        if self._wrote and not self._wrote.endswith("\n") and sys.stdout.isatty():
+            with suppress(OSError):
+                os.write(sys.stdout.fileno(), b"\n")
+        self._wrote = ""
+
+
+class _StdoutWriter:
+    """A thread that may block on a full pipe: a daemon, so that it never keeps the process alive."""
+
+    def __init__(self) -> None:
+        self._jobs: queue.SimpleQueue[tuple[bytes, asyncio.AbstractEventLoop, asyncio.Future[None]]]
+        self._jobs = queue.SimpleQueue()
+        threading.Thread(target=self._work, name="stdout", daemon=True).start()
+
+    async def write(self, data: bytes) -> None:
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[None] = loop.create_future()
+        self._jobs.put((data, loop, done))
+        await done
+
+    def _work(self) -> None:
+        while True:
+            data, loop, done = self._jobs.get()
+            error: Exception | None = None
+            try:
+                view = memoryview(data)
+                while view:
+                    view = view[os.write(sys.stdout.fileno(), view) :]
+            except OSError:
+                # A closed pipe, or any other end that takes no more: nobody will read what follows.
+                error = OutputGone()
+            with suppress(RuntimeError):  # the loop is closed: nobody waits
+                loop.call_soon_threadsafe(_settle, done, error)
+
+
+def _settle(done: asyncio.Future[None], error: Exception | None) -> None:
+    if done.done():
+        return
+    if error is None:
+        done.set_result(None)
+    else:
+        done.set_exception(error)

@@ -1,0 +1,112 @@
+"""What can be known before anything is spawned: the plan in words, and whether the stages fit into memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+
+from ppsmoke.errors import NotEnoughMemory
+from ppsmoke.messages import EdgeKind
+from ppsmoke.orchestrator.options import RunOptions
+from ppsmoke.plan import EdgePlan, RunPlan, build_plan
+from ppsmoke.request import model_plan
+from ppsmoke.roles import layer_range, role_of
+from ppsmoke.stage_memory import StageMemory
+from ppsmoke.terminal import columns, size
+
+_CGROUP = Path("/sys/fs/cgroup")
+
+
+def stage_memories(options: RunOptions) -> list[StageMemory]:
+    """The memory of each stage of this run, in stage order."""
+    layers = options.model.num_layers
+    ranges = [layer_range(index, options.num_stages, layers) for index in range(options.num_stages)]
+    return [options.model.stage_memory(start, end, options.context) for start, end in ranges]
+
+
+def check_memory(options: RunOptions, available: Callable[[], int] | None = None) -> None:
+    """Raises NotEnoughMemory that names the first stage that does not fit behind those before it."""
+    free = (available or available_memory)()
+    needed = 0
+    for index, memory in enumerate(stage_memories(options)):
+        needed += memory.total_bytes
+        if needed > free:
+            raise NotEnoughMemory(
+                f"stage {index} does not fit: stages 0 to {index} need {size(needed)} of memory, {size(free)} are free",
+                remedy="Use a smaller model or a lower --context, or free some memory.",
+                stage=index,
+                phase="plan",
+            )
+
+
+def available_memory() -> int:
+    """Bytes this process may still take: the machine's, or what its control group leaves if that is less."""
+    free = int(psutil.virtual_memory().available)
+    limit, used = _cgroup_bytes("memory.max"), _cgroup_bytes("memory.current")
+    if limit is not None and used is not None:
+        free = min(free, max(0, limit - used))
+    return free
+
+
+def _cgroup_bytes(name: str) -> int | None:
+    try:
+        text = (_CGROUP / name).read_text().strip()
+    except OSError:
+        return None
+    return int(text) if text.isdigit() else None
+
+
+def describe_plan(options: RunOptions) -> list[str]:
+    """The run plan as text: stages with their blocks and bytes, edges, the size of an activation."""
+    stages = options.num_stages
+    plan = build_plan(
+        run_id=options.run_id,
+        model=model_plan(options.model, options.context),
+        generation=options.generation,
+        orchestrator_id=f"{stages:064x}",
+        node_ids=[f"{index:064x}" for index in range(stages)],
+    )
+    memories = stage_memories(options)
+    rows = [("stage", "role", "blocks", "weights in file", "weights in memory", "KV cache", "in all")]
+    for stage, memory in zip(plan.stages, memories, strict=True):
+        rows.append(
+            (
+                str(stage.stage_index),
+                role_of(stage.stage_index, stages).value,
+                f"{stage.layer_start}-{stage.layer_end_exclusive - 1}",
+                size(memory.file_bytes),
+                size(memory.weight_bytes),
+                size(memory.kv_bytes),
+                size(memory.total_bytes),
+            )
+        )
+    total = sum(memory.total_bytes for memory in memories)
+    return [
+        f"model        {plan.model.model_id}: {plan.model.num_layers} blocks, hidden size {plan.model.hidden_dim}",
+        f"request      {len(options.prompt_tokens)} prompt tokens, at most {plan.max_tokens} new, "
+        f"context {options.context}",
+        f"memory       {size(total)} of {size(available_memory())} free",
+        "",
+        *columns(rows, right=lambda column: column > 2),
+        "",
+        *columns([("edge", "kind", "from", "to", "most bytes an object"), *map(_edge_row, plan.edges)]),
+        "",
+        _activation_line(plan),
+    ]
+
+
+def _edge_row(edge: EdgePlan) -> tuple[str, ...]:
+    return (
+        str(edge.edge_id),
+        edge.kind.value,
+        edge.producer.describe(),
+        edge.consumer.describe(),
+        size(edge.object_spec.max_extent),
+    )
+
+
+def _activation_line(plan: RunPlan) -> str:
+    spec = plan.edge_of_kind(EdgeKind.ACTIVATION).object_spec
+    return f"activation   {size(spec.payload_bytes(1))} a token (float32, hidden size {spec.hidden_dim})"

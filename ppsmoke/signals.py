@@ -1,0 +1,24 @@
+"""The signals that end a run, and the error each stands for."""
+
+from __future__ import annotations
+
+import signal
+from types import FrameType
+
+from ppsmoke.errors import Interrupted
+
+ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def interruption(number: int, phase: str | None = None) -> Interrupted:
+    return Interrupted(f"interrupted by {signal.Signals(number).name}", signal_number=number, phase=phase)
+
+
+def raise_on_signals() -> None:
+    """From now on the ending signals raise Interrupted in the main thread; an event loop may take them over."""
+    for number in ENDING_SIGNALS:
+        signal.signal(number, _raise)
+
+
+def _raise(number: int, _frame: FrameType | None) -> None:
+    raise interruption(number)
