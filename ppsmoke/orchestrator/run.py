@@ -302,6 +302,7 @@ class LocalRun(MeshEvents):
                 return
             # Not before the text was taken: a slow reader is not a slow chain.
             self._arm(self._options.deadlines.token, f"token {len(self._state.tokens)}")
+        self._fault(EdgeFaulted("the last stage ended its TokenOut edge before the text was over"))
 
     def _take_token(self, token: int) -> None:
         now = time.monotonic()

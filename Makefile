@@ -1,0 +1,52 @@
+# One command each: demo, test, test-slow, gate, bench, lint. Everything is installed into .venv.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+RUN := $(BIN)/pp-smoke-run
+PYTEST := $(BIN)/python -m pytest
+
+.PHONY: help demo test test-slow gate bench lint model clean
+
+help:
+	@echo "make demo       install and serve a prompt through 5 local stages"
+	@echo "make test       every test that needs no GPU and no money"
+	@echo "make test-slow  more models, more stages, more faults"
+	@echo "make gate       the pre-deploy gate alone: real binaries, real model, N = 2, 3, 5"
+	@echo "make bench      measure boot, first token and decode; JSON lines on stdout"
+	@echo "make lint       ruff and mypy"
+
+$(VENV)/installed: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit("pp-smoke-run needs Python 3.11 or newer; try make PYTHON=python3.12 ..." if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+$(VENV)/installed-dev: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+model: $(VENV)/installed
+	$(RUN) models fetch smollm2:135m
+
+demo: $(VENV)/installed
+	$(RUN) --seed --num-stages 5 --prompt "Say hello"
+
+lint: $(VENV)/installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: $(VENV)/installed-dev model
+	$(PYTEST) -m "not slow"
+
+test-slow: $(VENV)/installed-dev model
+	$(PYTEST) -m slow
+
+gate: $(VENV)/installed-dev model
+	$(PYTEST) -m "gate and not slow" tests/e2e
+
+bench: $(VENV)/installed model
+	$(BIN)/python bench/chain.py
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache
