@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import secrets
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -13,8 +14,7 @@ from pathlib import Path
 from ppsmoke.errors import PpError, UsageError, VerifyMismatch
 from ppsmoke.logs import make_log_dir
 from ppsmoke.messages import Feedback, Generation
-from ppsmoke.models import ensure_model
-from ppsmoke.models.progress import show_progress
+from ppsmoke.models import SilentProgress, ensure_model, find_model, parse_model, show_progress
 from ppsmoke.orchestrator.options import Deadlines, RunOptions
 from ppsmoke.orchestrator.result import RunResult
 from ppsmoke.orchestrator.run import LocalRun
@@ -116,8 +116,13 @@ def _prepare(command: RunCommand, terminal: Terminal, run_id: str) -> RunOptions
 def _open(command: RunCommand, terminal: Terminal) -> Model:
     if is_stub(command.model):
         return open_model(command.model, None)
-    path = ensure_model(command.model, progress=show_progress(terminal.console, quiet=command.quiet))
-    return open_model(command.model, path)
+    ref = parse_model(command.model)
+    path = find_model(ref)
+    if path is None:
+        terminal.line(f"fetching {ref.id}")
+        with nullcontext(SilentProgress()) if command.quiet else show_progress() as progress:
+            path = ensure_model(ref, progress=progress)
+    return open_model(ref.id, path)
 
 
 def _serve(command: RunCommand, options: RunOptions, terminal: Terminal) -> tuple[RunResult, Verification | None]:

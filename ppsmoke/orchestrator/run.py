@@ -10,6 +10,7 @@ import secrets
 import signal
 import time
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any
 
 from ppsmoke import __version__
@@ -171,7 +172,7 @@ class LocalRun(MeshEvents):
             self._children.append(child)
             self._book.enter("process", f"of stage {index}", child.end, deadline_s=10.0)
             await child.start(self._environment(index, seed_ticket, tickets))
-            child.exited.add_done_callback(lambda _exited, child=child: self._child_ended(child))
+            child.exited.add_done_callback(partial(self._child_ended, child))
             tickets.append(await child.address(self._options.deadlines.boot))
             self._view.detail(f"stage {index}: node {self._state.plan.stages[index].node_id[:8]}, pid {child.pid}")
 
@@ -270,7 +271,7 @@ class LocalRun(MeshEvents):
         self._token_in = OutboundEdge(self._mesh, plan.run_id, outbound_provision(plan.edge_of_kind(EdgeKind.TOKEN_IN)))
         self._token_out = InboundEdge(plan.run_id, inbound_provision(plan.edge_of_kind(EdgeKind.TOKEN_OUT)))
         self._token_out.name_producer(f"stage {len(plan.stages) - 1}")
-        self._acceptor.activate(plan.run_id, [self._token_out])
+        self._acceptor.expect(self._token_out)
         await asyncio.gather(
             *(self._tell(stage.stage_index, provision_stage(plan, stage.stage_index)) for stage in plan.stages)
         )
@@ -282,8 +283,12 @@ class LocalRun(MeshEvents):
 
     async def _open_token_in(self, edge: OutboundEdge) -> None:
         await edge.open(self._options.deadlines.ready)
-        edge.faulted.add_done_callback(lambda faulted: faulted.cancelled() or self._fault(faulted.result()))
+        edge.faulted.add_done_callback(self._edge_faulted)
         self._dispatch(machine.ConditionMet(machine.Condition.TOKEN_PRODUCER))
+
+    def _edge_faulted(self, faulted: asyncio.Future[EdgeFaulted]) -> None:
+        if not faulted.cancelled():
+            self._fault(faulted.result())
 
     async def _find_entry(self) -> None:
         found = await self._membership.wait_name(ENTRY_NAME, deadline_s=self._options.deadlines.ready)
@@ -415,8 +420,8 @@ class LocalRun(MeshEvents):
         what = f"the budget of {self._options.deadlines.budget:g} s is spent in {phase}"
         self._dispatch(machine.Faulted(DeadlineExceeded(what, phase=phase)))
 
-    def _child_ended(self, child: ChildNode) -> None:
-        if not child.exited.cancelled():
+    def _child_ended(self, child: ChildNode, exited: asyncio.Future[int]) -> None:
+        if not exited.cancelled():
             error = child.death()
             error.phase = self._state.phase.value
             self._dispatch(machine.Faulted(error))

@@ -280,9 +280,9 @@ class StageNode(MeshEvents):
         deadline_s = self._settings.join_timeout
         self._kinds = {edge.edge_id: edge.kind for edge in message.inbound}
         self._inbound = {edge.edge_id: InboundEdge(message.run_id, edge) for edge in message.inbound}
-        self._acceptor.activate(message.run_id, self._inbound.values())
         for edge_id, edge in self._inbound.items():
             edge.name_producer(self._name_of(edge.provision.producer_node_id))
+            self._acceptor.expect(edge)
             self._spawn(self._take_in(edge, edge_id))
         await self._resolve_neighbors(message, deadline_s)
         self._outbound = {edge.edge_id: OutboundEdge(self._mesh, message.run_id, edge) for edge in message.outbound}
@@ -380,8 +380,9 @@ class StageNode(MeshEvents):
     async def _stop_edges(self, reason: str) -> None:
         if self._step_task is not None:
             self._step_task.cancel()
-        edges = [*self._inbound.values(), *self._outbound.values()]
-        await asyncio.gather(*(edge.close(reason) for edge in edges))
+        closing = [edge.close(reason) for edge in self._inbound.values()]
+        closing += [edge.close(reason) for edge in self._outbound.values()]
+        await asyncio.gather(*closing)
         self._dispatch(machine.EdgesStopped())
 
     async def _stop_worker(self) -> None:
