@@ -1,0 +1,395 @@
+"""The orchestrator's machine: every state meets every event, one barrier, one prompt, one first fault, one end."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+
+import pytest
+
+from ppsmoke.errors import DeadlineExceeded, EdgeFaulted, StageDied, StageFaulted
+from ppsmoke.messages import Feedback
+from ppsmoke.orchestrator.machine import (
+    Action,
+    CloseTokenEnds,
+    ClusterFormed,
+    Condition,
+    ConditionMet,
+    EmitToken,
+    Event,
+    Faulted,
+    Finish,
+    InjectPrompt,
+    InjectToken,
+    Outcome,
+    OutputClosed,
+    Phase,
+    Provisioned,
+    ProvisionStages,
+    RunState,
+    StageHasStopped,
+    StageIsReady,
+    StopStage,
+    TokenConsumed,
+    TokenEndsClosed,
+    step,
+)
+from tests.samples import EOS, plan
+
+DIRECT, ORCHESTRATED = Feedback.DIRECT, Feedback.ORCHESTRATOR
+BEFORE_END = [Phase.PLANNING, Phase.PROVISIONING, Phase.WAITING_READY, Phase.RUNNING]
+FAULT = Faulted(StageFaulted("stage 1 broke", stage=1))
+
+# ---- helpers ----
+
+
+def play(state: RunState, *events: Event) -> tuple[RunState, list[Action]]:
+    done: list[Action] = []
+    for event in events:
+        state, actions = step(state, event)
+        done += actions
+    return state, done
+
+
+def names(actions: Iterable[Action]) -> list[str]:
+    return [type(action).__name__ for action in actions]
+
+
+def preparations(stages: int = 3) -> list[Event]:
+    return [*(StageIsReady(index) for index in range(stages)), *(ConditionMet(c) for c in Condition)]
+
+
+def endings(stages: int = 3) -> list[Event]:
+    return [*(StageHasStopped(index) for index in range(stages)), TokenEndsClosed()]
+
+
+def running(feedback: Feedback = DIRECT, max_tokens: int = 5, stages: int = 3) -> RunState:
+    fresh = RunState(plan(stages, feedback, max_tokens=max_tokens))
+    state, _ = play(fresh, ClusterFormed(), Provisioned(), *preparations(stages))
+    assert state.phase is Phase.RUNNING
+    return state
+
+
+def in_phase(phase: Phase) -> RunState:
+    """A chain of 3 led to `phase`; the end was a fault."""
+    to_running = [ClusterFormed(), Provisioned(), *preparations()]
+    events: dict[Phase, list[Event]] = {
+        Phase.PLANNING: [],
+        Phase.PROVISIONING: to_running[:1],
+        Phase.WAITING_READY: to_running[:2],
+        Phase.RUNNING: to_running,
+        Phase.TEARING_DOWN: [*to_running, FAULT],
+        Phase.DONE: [*to_running, FAULT, *endings()],
+    }
+    state, _ = play(RunState(plan(3)), *events[phase])
+    assert state.phase is phase
+    return state
+
+
+# ---- every state x every event ----
+
+EVENTS: dict[str, Event] = {
+    "cluster formed": ClusterFormed(),
+    "provisioned": Provisioned(),
+    "stage ready": StageIsReady(1),
+    "condition met": ConditionMet(Condition.ENTRY),
+    "token": TokenConsumed(0, 7),
+    "fault": Faulted(DeadlineExceeded("too late")),
+    "output closed": OutputClosed(),
+    "stage stopped": StageHasStopped(1),
+    "token ends closed": TokenEndsClosed(),
+}
+STOPS = "TearingDown StopStage StopStage StopStage CloseTokenEnds"
+# The new phase and the actions; what is not here changes nothing.
+TABLE: dict[str, dict[str, str]] = {
+    "Planning": {
+        "cluster formed": "Provisioning ProvisionStages",
+        "token": "Done Finish",
+        "fault": "Done Finish",
+        "output closed": "Done Finish",
+    },
+    "Provisioning": {
+        "provisioned": "WaitingReady",
+        "stage ready": "Provisioning",
+        "condition met": "Provisioning",
+        "token": STOPS,
+        "fault": STOPS,
+        "output closed": STOPS,
+    },
+    "WaitingReady": {
+        "stage ready": "WaitingReady",
+        "condition met": "WaitingReady",
+        "token": STOPS,
+        "fault": STOPS,
+        "output closed": STOPS,
+    },
+    "Running": {"token": "Running EmitToken", "fault": STOPS, "output closed": STOPS},
+    "TearingDown": {"stage stopped": "TearingDown", "token ends closed": "TearingDown"},
+    "Done": {},
+}
+
+
+@pytest.mark.parametrize("name", EVENTS)
+@pytest.mark.parametrize("phase", list(Phase))
+def test_every_state_meets_every_event(phase: Phase, name: str) -> None:
+    before = in_phase(phase)
+    after, actions = step(before, EVENTS[name])
+    expected = TABLE[phase.value].get(name)
+    if expected is None:
+        assert (after, actions) == (before, ())
+    else:
+        new_phase, *wanted = expected.split()
+        assert (after.phase.value, names(actions)) == (new_phase, wanted)
+        assert after != before
+
+
+# ---- the barrier ----
+
+
+@pytest.mark.parametrize("stages", [2, 3, 5, 8])
+def test_the_prompt_is_injected_once_when_everything_is_ready_in_any_order(stages: int) -> None:
+    for seed in range(20):
+        order = [Provisioned(), *preparations(stages)]
+        random.Random(seed).shuffle(order)
+        state, actions = play(RunState(plan(stages)), ClusterFormed(), *order[:-1])
+        assert names(actions) == ["ProvisionStages"]
+        assert state.phase is not Phase.RUNNING
+        state, actions = play(state, order[-1], *preparations(stages), Provisioned())
+        assert state.phase is Phase.RUNNING
+        assert actions == [InjectPrompt()]
+
+
+@pytest.mark.parametrize("missing", preparations(), ids=str)
+def test_the_barrier_needs_every_single_one(missing: Event) -> None:
+    others = [event for event in preparations() if event != missing]
+    state, actions = play(in_phase(Phase.WAITING_READY), *others, *others)
+    assert (state.phase, actions) == (Phase.WAITING_READY, [])
+    assert len(state.awaited) == 1
+
+
+def test_a_stage_that_is_not_in_the_plan_does_not_count() -> None:
+    waiting = in_phase(Phase.WAITING_READY)
+    assert play(waiting, StageIsReady(3), StageIsReady(-1)) == (waiting, [])
+
+
+def test_what_is_awaited_is_said_in_words() -> None:
+    assert in_phase(Phase.WAITING_READY).awaited == [
+        "stage 0",
+        "stage 1",
+        "stage 2",
+        "the token producer",
+        "the token consumer",
+        "pp-entry",
+    ]
+    assert in_phase(Phase.TEARING_DOWN).awaited == ["stage 0", "stage 1", "stage 2"]
+    assert in_phase(Phase.RUNNING).awaited == []
+
+
+# ---- tokens ----
+
+
+def test_with_direct_feedback_tokens_are_shown_and_nothing_is_injected() -> None:
+    state, actions = play(running(), TokenConsumed(0, 7), TokenConsumed(1, 8))
+    assert actions == [EmitToken(7, None), EmitToken(8, None)]
+    assert state.tokens == (7, 8)
+
+
+def test_with_orchestrator_feedback_each_token_is_injected_after_it_was_consumed() -> None:
+    state, actions = play(running(ORCHESTRATED), TokenConsumed(0, 7))
+    assert actions == [EmitToken(7, None), InjectToken(1, 7)]
+    state, actions = play(state, TokenConsumed(1, 8))
+    assert actions == [EmitToken(8, None), InjectToken(2, 8)]
+
+
+@pytest.mark.parametrize("feedback", list(Feedback))
+@pytest.mark.parametrize(("last_token", "reason"), [(9, "max_tokens"), (EOS, "eos")])
+def test_the_run_completes_at_the_limit_or_the_end_token(feedback: Feedback, last_token: int, reason: str) -> None:
+    state, actions = play(running(feedback, max_tokens=2), TokenConsumed(0, 7), TokenConsumed(1, last_token))
+    assert (state.phase, state.outcome, state.finish_reason) == (Phase.TEARING_DOWN, Outcome.COMPLETED, reason)
+    assert state.error is None
+    assert EmitToken(last_token, reason) in actions
+    assert names(actions)[-4:] == ["StopStage", "StopStage", "StopStage", "CloseTokenEnds"]
+    injected = [action.sequence for action in actions if isinstance(action, InjectToken)]
+    assert injected == ([1] if feedback is ORCHESTRATED else [])
+
+
+@pytest.mark.parametrize("feedback", list(Feedback))
+def test_the_end_token_may_be_the_first(feedback: Feedback) -> None:
+    state, actions = play(running(feedback), TokenConsumed(0, EOS))
+    assert (state.outcome, state.finish_reason, state.tokens) == (Outcome.COMPLETED, "eos", (EOS,))
+    assert "InjectToken" not in names(actions)
+
+
+@pytest.mark.parametrize("reason", ["eos", "max_tokens"])
+def test_the_last_stages_word_that_it_is_over_is_taken(reason: str) -> None:
+    state, actions = play(running(), TokenConsumed(0, 7, reason))  # type: ignore[arg-type]
+    assert (state.outcome, state.finish_reason) == (Outcome.COMPLETED, reason)
+    assert actions[0] == EmitToken(7, reason)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("sequence", [0, 2, 3, -1])
+def test_a_token_out_of_order_is_a_fault(sequence: int) -> None:
+    state, actions = play(running(), TokenConsumed(0, 7), TokenConsumed(sequence, 8))
+    assert isinstance(state.error, EdgeFaulted)
+    assert f"token {sequence} arrived on TokenOut, expected token 1" in str(state.error)
+    assert state.tokens == (7,)
+    assert names(actions).count("EmitToken") == 1
+
+
+@pytest.mark.parametrize("phase", BEFORE_END[:-1])
+def test_a_token_before_the_prompt_is_a_fault(phase: Phase) -> None:
+    state, _ = play(in_phase(phase), TokenConsumed(0, 7))
+    assert state.outcome is Outcome.FAULTED
+    assert "before the prompt was injected" in str(state.error)
+
+
+@pytest.mark.parametrize("feedback", list(Feedback))
+def test_a_token_after_the_end_is_dropped(feedback: Feedback) -> None:
+    over, _ = play(running(feedback, max_tokens=1), TokenConsumed(0, 7))
+    assert step(over, TokenConsumed(1, 8)) == (over, ())
+    done, _ = play(over, *endings())
+    assert step(done, TokenConsumed(1, 8)) == (done, ())
+
+
+# ---- the end ----
+
+
+@pytest.mark.parametrize("phase", BEFORE_END)
+def test_a_fault_stops_exactly_the_stages_that_were_provisioned(phase: Phase) -> None:
+    state, actions = play(in_phase(phase), FAULT)
+    stopped = [action.stage_index for action in actions if isinstance(action, StopStage)]
+    assert stopped == ([] if phase is Phase.PLANNING else [0, 1, 2])
+    assert (CloseTokenEnds("stage 1 broke") in actions) == (phase is not Phase.PLANNING)
+    assert all(action.reason == "stage 1 broke" for action in actions if isinstance(action, StopStage))
+    assert (state.outcome, state.error) == (Outcome.FAULTED, FAULT.error)
+
+
+@pytest.mark.parametrize("phase", BEFORE_END)
+def test_only_the_first_fault_counts(phase: Phase) -> None:
+    state, actions = play(in_phase(phase), FAULT, Faulted(StageDied("stage 0 died")), OutputClosed(), *endings())
+    assert state.error is FAULT.error
+    assert state.phase is Phase.DONE
+    assert names(actions).count("StopStage") == (0 if phase is Phase.PLANNING else 3)
+
+
+def test_a_fault_after_completion_does_not_spoil_it() -> None:
+    completed, _ = play(running(max_tokens=1), TokenConsumed(0, 7))
+    state, actions = play(completed, FAULT, *endings())
+    assert (state.phase, state.outcome, state.error) == (Phase.DONE, Outcome.COMPLETED, None)
+    assert actions == [Finish()]
+
+
+@pytest.mark.parametrize("phase", BEFORE_END)
+def test_a_closed_output_ends_the_run_well(phase: Phase) -> None:
+    state, actions = play(in_phase(phase), OutputClosed(), FAULT)
+    assert (state.outcome, state.error, state.finish_reason) == (Outcome.COMPLETED, None, None)
+    assert names(actions).count("StopStage") == (0 if phase is Phase.PLANNING else 3)
+
+
+def test_the_run_finishes_once_when_everything_has_ended_in_any_order() -> None:
+    for seed in range(20):
+        order = endings()
+        random.Random(seed).shuffle(order)
+        state, actions = play(in_phase(Phase.TEARING_DOWN), *order[:-1], *order[:-1])
+        assert (state.phase, actions) == (Phase.TEARING_DOWN, [])
+        state, actions = play(state, order[-1], *endings(), FAULT)
+        assert (state.phase, actions) == (Phase.DONE, [Finish()])
+
+
+@pytest.mark.parametrize("missing", endings(), ids=str)
+def test_the_end_needs_every_single_one(missing: Event) -> None:
+    state, actions = play(in_phase(Phase.TEARING_DOWN), *(event for event in endings() if event != missing))
+    assert (state.phase, actions) == (Phase.TEARING_DOWN, [])
+
+
+def test_a_late_ready_does_not_start_a_run_that_is_over() -> None:
+    for phase in (Phase.PROVISIONING, Phase.WAITING_READY):
+        _, actions = play(in_phase(phase), FAULT, Provisioned(), *preparations())
+        assert "InjectPrompt" not in names(actions)
+
+
+# ---- random schedules ----
+
+
+class Promises:
+    """Watches one machine and asserts what must hold after every step."""
+
+    def __init__(self, feedback: Feedback, stages: int, max_tokens: int) -> None:
+        self.state = RunState(plan(stages, feedback, max_tokens=max_tokens))
+        self.feedback, self.stages, self.max_tokens = feedback, stages, max_tokens
+        self.heard: set[Event] = set()
+        self.actions: list[Action] = []
+        self.first_fault: object = None
+
+    def feed(self, event: Event) -> None:
+        before = self.state
+        self.state, actions = step(before, event)
+        self.heard.add(event)
+        over = before.outcome is not None
+        if isinstance(event, Faulted) and not over:
+            self.first_fault = event.error
+        for action in actions:
+            if isinstance(action, (InjectPrompt, InjectToken, EmitToken, ProvisionStages, StopStage)):
+                assert not over
+            if isinstance(action, InjectPrompt):
+                assert self.heard >= {ClusterFormed(), Provisioned(), *preparations(self.stages)}
+            if isinstance(action, InjectToken):
+                assert self.feedback is ORCHESTRATED
+                assert self.state.tokens[action.sequence - 1] == action.token
+                assert len(self.state.tokens) == action.sequence
+        self.actions += actions
+        self.check()
+
+    def check(self) -> None:
+        did = names(self.actions)
+        for once in ("ProvisionStages", "InjectPrompt", "CloseTokenEnds", "Finish"):
+            assert did.count(once) <= 1
+        assert (did.count("Finish") == 1) == (self.state.phase is Phase.DONE)
+        stopped = [action.stage_index for action in self.actions if isinstance(action, StopStage)]
+        wanted = self.state.outcome is not None and "ProvisionStages" in did
+        assert stopped == (list(range(self.stages)) if wanted else [])
+        shown = [action.token for action in self.actions if isinstance(action, EmitToken)]
+        assert tuple(shown) == self.state.tokens
+        assert len(shown) <= self.max_tokens
+        assert EOS not in shown[:-1]
+        assert (self.state.outcome is Outcome.FAULTED) == (self.state.error is not None)
+        if self.first_fault is not None:
+            assert self.state.error is self.first_fault
+
+
+def next_legal(state: RunState, rng: random.Random) -> Event:
+    match state.phase:
+        case Phase.PLANNING:
+            return ClusterFormed()
+        case Phase.PROVISIONING:
+            return rng.choice([Provisioned(), *preparations(len(state.plan.stages))])
+        case Phase.WAITING_READY:
+            return rng.choice(preparations(len(state.plan.stages)))
+        case Phase.RUNNING:
+            return TokenConsumed(len(state.tokens), rng.randrange(8))
+        case _:
+            return rng.choice(endings(len(state.plan.stages)))
+
+
+def anything(rng: random.Random) -> Event:
+    return rng.choice(
+        [
+            *EVENTS.values(),
+            TokenConsumed(rng.randrange(4), rng.randrange(4), rng.choice([None, None, "eos"])),
+            StageIsReady(rng.randrange(6)),
+            StageHasStopped(rng.randrange(6)),
+            *[Provisioned()] * 20,
+        ]
+    )
+
+
+@pytest.mark.parametrize("disorder", [0.0, 0.05, 0.3, 0.9])
+def test_random_schedules_keep_the_promises(disorder: float) -> None:
+    outcomes: set[Outcome | None] = set()
+    for seed in range(150):
+        rng = random.Random(f"{disorder} {seed}")
+        promises = Promises(rng.choice(list(Feedback)), rng.choice([2, 3, 5]), rng.randint(1, 6))
+        for _ in range(80):
+            promises.feed(anything(rng) if rng.random() < disorder else next_legal(promises.state, rng))
+        outcomes.add(promises.state.outcome)
+    assert outcomes >= ({Outcome.COMPLETED} if disorder == 0 else set(Outcome))
