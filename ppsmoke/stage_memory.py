@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from gguf.constants import GGMLQuantizationType
+
 from ppsmoke.gguf_file import GgufFile
 from ppsmoke.model_facts import ModelFacts, stage_tensors
 
@@ -39,9 +41,10 @@ def stage_memory(
     layer_start: int,
     layer_end_exclusive: int,
     context: int,
-    weight_width_bytes: int = _FLOAT_BYTES,
+    weights: str = "auto",
 ) -> StageMemory:
-    """The memory of the stage with this block range; reads no tensor data."""
+    """The memory of the stage with this block range; reads no tensor data. `weights` as in weight_width_bytes."""
+    matrix_width = weight_width_bytes(gguf, weights)
     names = stage_tensors(gguf, facts, layer_start, layer_end_exclusive)
     is_last = layer_end_exclusive == facts.num_layers
     file_bytes = weight_bytes = 0
@@ -50,7 +53,7 @@ def stage_memory(
         file_bytes += tensor.nbytes
         if name == "token_embd.weight" and not (is_last and facts.tied_head):
             continue  # rows are looked up in the file
-        width = weight_width_bytes if len(tensor.shape) > 1 else _FLOAT_BYTES
+        width = matrix_width if len(tensor.shape) > 1 else _FLOAT_BYTES
         weight_bytes += math.prod(tensor.shape) * width
     blocks = layer_end_exclusive - layer_start
     positions = padded_context(context)
@@ -60,6 +63,18 @@ def stage_memory(
     logits = 2 * facts.vocab_size if is_last else 0
     scratch_bytes = _PROCESS_BYTES + _FLOAT_BYTES * (scores + rows + tables + logits)
     return StageMemory(file_bytes, weight_bytes, blocks * kv_bytes_per_block(facts, context), scratch_bytes)
+
+
+def weight_width_bytes(gguf: GgufFile, weights: str = "auto") -> int:
+    """Bytes of one value of a matrix in memory: 2 for f16, 4 for f32.
+
+    auto: f16, which adds less than the file's own rounding did, unless the file has matrices of F32 or BF16, whose
+    values may be too large for f16. The whole model decides, so all stages agree.
+    """
+    if weights != "auto":
+        return {"f16": 2, "f32": 4}[weights]
+    wide = (GGMLQuantizationType.F32, GGMLQuantizationType.BF16)
+    return 4 if any(len(tensor.shape) > 1 and tensor.type in wide for tensor in gguf.tensors.values()) else 2
 
 
 def kv_bytes_per_block(facts: ModelFacts, context: int) -> int:

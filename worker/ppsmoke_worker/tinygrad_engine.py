@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tinygrad import Tensor, UOp
+from tinygrad import Tensor, UOp, dtypes
 from tinygrad.helpers import CACHELEVEL
 
 from ppsmoke.errors import BadPayload, CompilerUnavailable, DeviceUnavailable, PlanInvalid, PpError
 from ppsmoke.gguf_file import open_gguf
 from ppsmoke.model_facts import ModelFacts, read_model_facts
-from ppsmoke.stage_memory import CONTEXT_STEP, PREFILL_ROWS, padded_context
+from ppsmoke.stage_memory import CONTEXT_STEP, PREFILL_ROWS, padded_context, weight_width_bytes
 from ppsmoke.tokenizer import Tokenizer
 from ppsmoke.worker_protocol import HIDDEN_WIDTH_BYTES, Sampling
 from ppsmoke_worker.block import BlockWeights, block_forward, head_forward
@@ -47,9 +47,9 @@ class _Cache:
 
 
 class TinygradEngine:
-    """Weights are kept as float32, exact, or as float16 in half the memory; activations are float32."""
+    """Matrices are kept as float16 or float32 (see weight_width_bytes); everything else is float32."""
 
-    def __init__(self, config: EngineConfig, settings: DeviceSettings, *, weights: str = "f32") -> None:
+    def __init__(self, config: EngineConfig, settings: DeviceSettings, *, weights: str = "auto") -> None:
         started = time.monotonic()
         self.device = settings.name
         self._on_cpu = is_cpu(settings.name)
@@ -62,8 +62,9 @@ class TinygradEngine:
         self._context = config.context
         self.facts: Mapping[str, Any] = _wire_facts(self._facts)
         self._tokenizer: Tokenizer | None = None
-        _probe(settings)
-        loader = WeightLoader(self._gguf, self._facts, self._on_cpu, np.float16 if weights == "f16" else np.float32)
+        dtype = np.float16 if weight_width_bytes(self._gguf, weights) == 2 else np.float32
+        _probe(settings, dtypes.float16 if dtype is np.float16 else dtypes.float32)
+        loader = WeightLoader(self._gguf, self._facts, self._on_cpu, dtype)
         self._blocks = [loader.block(index) for index in range(config.layer_start, config.layer_end)]
         self._rope, self._positions = loader.tables(padded_context(config.context))
         is_last = config.layer_end == self._facts.num_layers
@@ -217,12 +218,12 @@ def _compiled(function: Any, arguments: tuple[Any, ...], weights: Mapping[str, T
         return Kernels(function, arguments, weights)
 
 
-def _probe(settings: DeviceSettings) -> None:
+def _probe(settings: DeviceSettings, dtype: Any) -> None:
     """One tiny kernel before anything else; raises CompilerUnavailable or DeviceUnavailable."""
     if settings.compiler is not None:
         use_compiler(settings.compiler)
     try:
-        if (Tensor([1.0, 2.0]) + 1).sum().item() == 5.0:
+        if (Tensor([1.0, 2.0], dtype=dtype).realize().float() + 1).sum().item() == 5.0:
             return
         problem = "it computes wrong sums"
     except PpError:
