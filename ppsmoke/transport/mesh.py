@@ -25,6 +25,7 @@ from ppsmoke.transport.hello import Hello, HelloMalformed, Refused, Welcome
 from ppsmoke.transport.link import MAX_CONTROL_BYTES, Link
 from ppsmoke.transport.rendezvous import PeerStamp, Verdict, judge_incoming
 from ppsmoke.transport.stream import FrameStream
+from ppsmoke.transport.tasks import stop_tasks
 
 log = logging.getLogger(__name__)
 
@@ -166,12 +167,7 @@ class Mesh:
         self._dialler.cancel_all()
         bye = control.encode(control.Bye(reason))
         await asyncio.gather(*(link.leave(bye, reason, deadline_s / 3) for link in list(self._links.values())))
-        current = asyncio.current_task()
-        tasks = [task for task in self._tasks if task is not current]
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks, timeout=deadline_s / 3)
+        await stop_tasks(self._tasks, deadline_s / 3)
         await self.endpoint.close(deadline_s)
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:

@@ -74,9 +74,13 @@ class FrameStream:
             return await asyncio.wait_for(self._send.stopped(), deadline_s) is None
         return False
 
+    async def stop_reading(self, code: int = 1) -> None:
+        """Tell the peer to write no more. Never raises. A read in progress must have ended before."""
+        with suppress(TimeoutError, *IROH_ERRORS):
+            await asyncio.wait_for(self._recv.stop(code), 1.0)
+
     async def abort(self, code: int = 1) -> None:
         """Reset both directions. Never raises. Reads and writes in progress must have been cancelled before."""
         with suppress(TimeoutError, *IROH_ERRORS):
             await asyncio.wait_for(self._send.reset(code), 1.0)
-        with suppress(TimeoutError, *IROH_ERRORS):
-            await asyncio.wait_for(self._recv.stop(code), 1.0)
+        await self.stop_reading(code)

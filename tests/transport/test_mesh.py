@@ -184,20 +184,19 @@ def test_an_address_that_belongs_to_another_node_is_refused() -> None:
 
 def test_a_peer_that_lost_its_link_and_dials_again_gets_a_new_one() -> None:
     async def work() -> None:
-        async with peer("b") as b:
-            async with peer("a") as a:
-                a.knows(b)
-                await a.mesh.link(b.id)
-                await b.events.until(lambda: len(b.events.up) == 1)
-                a.mesh._links[b.id]._connection = _Deaf(a.mesh._links[b.id]._connection)
-                old = a.mesh._links.pop(b.id)  # a forgets its link without b noticing
-                await a.mesh.link(b.id)
-                await b.events.until(lambda: len(b.events.up) == 2)
-                ((_, reason),) = b.events.down
-                assert "linked anew" in reason.what
-                await b.mesh.send(a.id, "control", {"still": "there"})
-                await a.events.until(lambda: bool(a.events.messages))
-                del old
+        async with peer("b") as b, peer("a") as a:
+            a.knows(b)
+            await a.mesh.link(b.id)
+            await b.events.until(lambda: len(b.events.up) == 1)
+            a.mesh._links[b.id]._connection = _Deaf(a.mesh._links[b.id]._connection)
+            old = a.mesh._links.pop(b.id)  # a forgets its link without b noticing
+            await a.mesh.link(b.id)
+            await b.events.until(lambda: len(b.events.up) == 2)
+            ((_, reason),) = b.events.down
+            assert "linked anew" in reason.what
+            await b.mesh.send(a.id, "control", {"still": "there"})
+            await a.events.until(lambda: bool(a.events.messages))
+            del old
 
     run_clean(work())
 
