@@ -1,0 +1,35 @@
+"""Models: their names, where they come from, and the cache they are fetched into."""
+
+from ppsmoke.models.aliases import ALIASES, DEFAULT_MODEL, ModelAlias
+from ppsmoke.models.cache import CachedModel, default_cache_dir, list_models, remove_model, verify_model
+from ppsmoke.models.progress import Progress, SilentProgress, show_progress
+from ppsmoke.models.resolve import (
+    AliasSource,
+    ModelRef,
+    PathSource,
+    UrlSource,
+    ensure_model,
+    find_model,
+    parse_model,
+)
+
+__all__ = [
+    "ALIASES",
+    "DEFAULT_MODEL",
+    "AliasSource",
+    "CachedModel",
+    "ModelAlias",
+    "ModelRef",
+    "PathSource",
+    "Progress",
+    "SilentProgress",
+    "UrlSource",
+    "default_cache_dir",
+    "ensure_model",
+    "find_model",
+    "list_models",
+    "parse_model",
+    "remove_model",
+    "show_progress",
+    "verify_model",
+]
