@@ -6,6 +6,7 @@ import contextlib
 import math
 import mmap
 import os
+import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType, TracebackType
@@ -159,6 +160,9 @@ class GgufFile:
 
 def _map_read_only(path: Path) -> mmap.mmap:
     try:
+        # Opening a pipe or a device could block for ever.
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise ModelNotFound(f"{path} is not a file", remedy="give the GGUF file itself")
         descriptor = os.open(path, os.O_RDONLY)
     except OSError as error:
         raise ModelNotFound(f"the model file {path} cannot be opened: {error.strerror}") from error
