@@ -145,7 +145,7 @@ def _last_line(stderr: bytes) -> str:
 def default_cache_dir(env: Mapping[str, str]) -> Path:
     """$PP_SMOKE_CACHE, else $XDG_CACHE_HOME/pp-smoke-run, else ~/.cache/pp-smoke-run."""
     if named := env.get("PP_SMOKE_CACHE"):
-        return Path(named)
+        return Path(named).expanduser()
     if xdg := env.get("XDG_CACHE_HOME"):
         return Path(xdg) / "pp-smoke-run"
     return Path(os.path.expanduser("~")) / ".cache" / "pp-smoke-run"
