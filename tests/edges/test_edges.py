@@ -13,7 +13,7 @@ from ppsmoke.edges.machine import ConsumerState, ProducerState
 from ppsmoke.errors import DeadlineExceeded, EdgeFaulted
 from ppsmoke.messages import EdgeKind, ObjectSpec, RingSpec
 from tests.edges.kit import HIDDEN, RING, TOKENS, activation, inbound, outbound, token
-from tests.transport.kit import PATIENCE_S, RUN_ID, Peer, peer, run_clean
+from tests.transport.kit import PATIENCE_S, RUN_ID, Peer, eventually, peer, run_clean
 
 
 class Pair:
@@ -148,8 +148,7 @@ def test_a_blocked_edge_blocks_neither_messages_nor_other_edges() -> None:
                     await slow_out.write(activation(number, rows=256))
 
             flooding = asyncio.create_task(flood())
-            while len(slow_out.ring) < RING.max_objects:
-                await asyncio.sleep(0.01)
+            await eventually(lambda: len(slow_out.ring) == RING.max_objects)
             for number in range(10):
                 await quick_out.write(token(number, number, edge_id=2))
                 got = await asyncio.wait_for(quick.next(), PATIENCE_S)
@@ -210,8 +209,7 @@ def test_a_stream_that_comes_before_its_plan_is_held_and_then_accepted() -> None
             acceptor = EdgeAcceptor(b.mesh)
             out = OutboundEdge(a.mesh, RUN_ID, outbound("stage 1"))
             opening = asyncio.create_task(out.open(PATIENCE_S))
-            while acceptor._held == 0:
-                await asyncio.sleep(0.01)
+            await eventually(lambda: acceptor._held == 1)
             into = InboundEdge(RUN_ID, inbound("stage 0"))
             acceptor.expect(into)
             await opening
@@ -241,7 +239,7 @@ def test_a_stream_held_too_long_or_one_too_many_is_refused() -> None:
 def test_nobody_opens_an_edge_within_the_deadline() -> None:
     async def work() -> None:
         async with pair() as edge:
-            with pytest.raises(DeadlineExceeded, match="stage 0 did not open it within 0.2 s") as caught:
+            with pytest.raises(DeadlineExceeded, match=r"stage 0 did not open it within 0\.2 s") as caught:
                 await edge.into.wait_ready(0.2)
             assert (caught.value.peer, caught.value.phase) == ("stage 0", "open edge")
 
@@ -254,7 +252,7 @@ def test_a_consumer_that_never_accepts_ends_the_open_at_its_deadline() -> None:
             a.knows(b)
             EdgeAcceptor(b.mesh)
             out = OutboundEdge(a.mesh, RUN_ID, outbound("stage 1"))
-            with pytest.raises(DeadlineExceeded, match="stage 1 did not accept it within 0.5 s"):
+            with pytest.raises(DeadlineExceeded, match=r"stage 1 did not accept it within 0\.5 s"):
                 await out.open(0.5)
             await out.close("test over")
 
@@ -333,8 +331,7 @@ def test_closing_the_consuming_end_is_no_fault_until_somebody_writes() -> None:
         async with pair() as edge:
             await edge.open()
             await edge.into.close("stopped")
-            while edge.out.state is ProducerState.READY:
-                await asyncio.sleep(0.01)
+            await eventually(lambda: edge.out.state is not ProducerState.READY)
             assert edge.out.state is ProducerState.CLOSED
             assert not edge.out.faulted.done()
             with pytest.raises(EdgeFaulted, match="stage 1 closed it: stopped"):
@@ -355,8 +352,7 @@ def test_a_writer_that_waits_learns_that_the_consumer_closed() -> None:
                     await edge.out.write(activation(number, rows=256))
 
             flooding = asyncio.create_task(flood())
-            while len(edge.out.ring) < RING.max_objects:
-                await asyncio.sleep(0.01)
+            await eventually(lambda: len(edge.out.ring) == RING.max_objects)
             await edge.into.close("stopped")
             with pytest.raises(EdgeFaulted, match="stage 1 closed it: stopped"):
                 await asyncio.wait_for(flooding, PATIENCE_S)
@@ -374,13 +370,12 @@ def test_closing_a_producer_that_is_blocked_breaks_the_edge_and_does_not_hang() 
                     await edge.out.write(activation(number, rows=1024))
 
             flooding = asyncio.create_task(flood())
-            while len(edge.out.ring) < RING.max_objects:
-                await asyncio.sleep(0.01)
+            await eventually(lambda: len(edge.out.ring) == RING.max_objects)
             await asyncio.wait_for(edge.out.close("stopped"), PATIENCE_S)
             with pytest.raises(EdgeFaulted, match="it was closed: stopped"):
                 await flooding
+            assert "broke off a stream" in (await asyncio.wait_for(edge.into.faulted, PATIENCE_S)).what
             with pytest.raises(EdgeFaulted, match="broke off a stream"):
-                while await asyncio.wait_for(edge.into.next(), PATIENCE_S) is not None:
-                    pass
+                await edge.into.next()
 
     run_clean(work())

@@ -97,6 +97,13 @@ async def peer(name: str, **options: Any) -> AsyncIterator[Peer]:
         await mesh.close("test over")
 
 
+async def eventually(condition: Callable[[], bool], seconds: float = PATIENCE_S) -> None:
+    """Wait for what no event announces."""
+    async with asyncio.timeout(seconds):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
 def admit_all(node_id: str) -> Refused | None:
     return None
 
