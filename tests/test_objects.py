@@ -92,6 +92,7 @@ def test_tokens_are_little_endian_int32() -> None:
         (record(token_object(*range(33))), "over the edge's limit of 128"),
         (record(replace(token_object(), seq_len=0)), "0 positions"),
     ],
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_damaged_record_faults_the_edge_with_its_reason(damaged: bytes, reason: str) -> None:
     with pytest.raises(EdgeFaulted, match=reason):
