@@ -1,34 +1,27 @@
-"""The stage machine: every state meets every event, refusals have reasons, random schedules keep the promises."""
+"""The stage machine: every state meets every event, and what is refused, stopped or faulted says why."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
-from dataclasses import replace
 
 import pytest
 
 from ppsmoke.messages import EdgeKind, Feedback, ProvisionStage
 from ppsmoke.stage.machine import (
-    Action,
     EdgeReady,
     EdgesStopped,
     EmitFault,
     EmitReady,
     EmitStopped,
     Event,
-    ExecuteStep,
     Failed,
-    Handle,
     ObjectLoaded,
     OpenEdges,
     Phase,
     PrepareWorker,
     ProvisionReceived,
     Refuse,
-    ReleaseInput,
     ResetWorker,
-    StageState,
     StepDone,
     StopEdges,
     StopReceived,
@@ -38,113 +31,29 @@ from ppsmoke.stage.machine import (
 )
 from tests.samples import (
     ORCHESTRATOR,
-    OTHER_REQUEST,
     OTHER_RUN,
-    REQUEST,
     RUN,
     STRANGER,
     node_id,
     provision,
 )
-
-DIRECT, ORCHESTRATED = Feedback.DIRECT, Feedback.ORCHESTRATOR
-LIVE = [Phase.PREPARING, Phase.READY, Phase.EXECUTING]
-
-# ---- helpers ----
-
-
-def unprovisioned(index: int = 0, stages: int = 3) -> StageState:
-    return StageState(
-        stage_index=index,
-        stage_count=stages,
-        node_id=node_id(index),
-        orchestrator_id=ORCHESTRATOR,
-        expected_run_id=RUN,
-    )
-
-
-def play(state: StageState, *events: Event) -> tuple[StageState, list[Action]]:
-    done: list[Action] = []
-    for event in events:
-        state, actions = step(state, event)
-        done += actions
-    return state, done
-
-
-def provisioned(message: ProvisionStage) -> ProvisionReceived:
-    return ProvisionReceived(ORCHESTRATOR, message)
-
-
-def preparations(message: ProvisionStage) -> list[Event]:
-    return [WorkerPrepared(), *(EdgeReady(edge_id) for edge_id in message.edge_ids)]
-
-
-def ready(index: int = 0, feedback: Feedback = DIRECT, stages: int = 3) -> StageState:
-    message = provision(index, stages, feedback)
-    state, _ = play(unprovisioned(index, stages), provisioned(message), *preparations(message))
-    assert state.phase is Phase.READY
-    return state
-
-
-def edge(index: int, kind: EdgeKind, feedback: Feedback = DIRECT) -> int:
-    """The id of this stage's inbound edge of that kind in a chain of 3."""
-    return next(e.edge_id for e in provision(index, 3, feedback).inbound if e.kind is kind)
-
-
-TOKEN_IN, FEEDBACK = edge(0, EdgeKind.TOKEN_IN), edge(0, EdgeKind.FEEDBACK)
-ACTIVATION = edge(1, EdgeKind.ACTIVATION)
-STOP = StopReceived(ORCHESTRATOR, RUN, "over")
-
-
-def prompt(part: int = 0, last: bool = True, on: int = TOKEN_IN, request: str = REQUEST) -> Handle:
-    return Handle(on, request, 0, part, last)
-
-
-def token(sequence: int, on: int = FEEDBACK, **changes: object) -> Handle:
-    return replace(Handle(on, REQUEST, sequence, 0, True), **changes)  # type: ignore[arg-type]
-
-
-def in_phase(phase: Phase) -> StageState:
-    """Stage 0 of 3, led to `phase` by legal events."""
-    message = provision(0)
-    preparing = [provisioned(message)]
-    running = [*preparing, *preparations(message)]
-    events: dict[Phase, list[Event]] = {
-        Phase.UNPROVISIONED: [],
-        Phase.PREPARING: preparing,
-        Phase.READY: running,
-        Phase.EXECUTING: [*running, ObjectLoaded(prompt())],
-        Phase.FAULTED: [*running, Failed("it broke")],
-        Phase.STOPPING: [*running, STOP],
-        Phase.STOPPED: [*running, STOP, EdgesStopped(), WorkerReset()],
-    }
-    state, _ = play(unprovisioned(), *events[phase])
-    assert state.phase is phase
-    return state
-
-
-def refusal(state: StageState, event: Event) -> str:
-    """The reason of the one Refuse, after asserting that nothing else happened."""
-    after, actions = step(state, event)
-    assert after == state
-    (refused,) = actions
-    assert isinstance(refused, Refuse)
-    return refused.reason
-
-
-def fault(state: StageState, *events: Event) -> EmitFault:
-    """The one EmitFault at the end of these events."""
-    after, actions = play(state, *events)
-    assert after.phase is Phase.FAULTED
-    (emitted,) = [action for action in actions if isinstance(action, EmitFault)]
-    assert actions[-1] is emitted
-    assert after.fault == emitted.reason
-    return emitted
-
-
-def names(actions: Iterable[Action]) -> list[str]:
-    return [type(action).__name__ for action in actions]
-
+from tests.stage.machines import (
+    DIRECT,
+    LIVE,
+    ORCHESTRATED,
+    STOP,
+    TOKEN_IN,
+    fault,
+    in_phase,
+    names,
+    play,
+    preparations,
+    prompt,
+    provisioned,
+    refusal,
+    token,
+    unprovisioned,
+)
 
 # ---- every state x every event ----
 
@@ -426,298 +335,3 @@ def test_a_fault_forgets_the_step_and_what_was_queued() -> None:
 
 def test_an_object_before_the_barrier_is_a_fault() -> None:
     assert "arrived before this stage was ready" in fault(in_phase(Phase.PREPARING), ObjectLoaded(prompt())).reason
-
-
-# ---- order ----
-
-
-def run_steps(state: StageState, *handles: Handle) -> tuple[StageState, list[Action]]:
-    """Each object is loaded and its step done."""
-    return play(state, *(event for handle in handles for event in (ObjectLoaded(handle), StepDone(handle))))
-
-
-def executed(actions: Iterable[Action]) -> list[Handle]:
-    return [action.handle for action in actions if isinstance(action, ExecuteStep)]
-
-
-def released(actions: Iterable[Action]) -> list[Handle]:
-    return [action.handle for action in actions if isinstance(action, ReleaseInput)]
-
-
-@pytest.mark.parametrize(
-    ("state", "handles"),
-    [
-        (ready(0), [prompt(), token(1), token(2)]),
-        (ready(0), [prompt(0, last=False), prompt(1, last=False), prompt(2), token(1)]),
-        (ready(0, ORCHESTRATED), [prompt(), token(1, on=TOKEN_IN), token(2, on=TOKEN_IN)]),
-        (ready(1), [prompt(on=ACTIVATION), token(1, on=ACTIVATION)]),
-        (ready(2), [prompt(0, last=False, on=2), prompt(1, on=2), token(1, on=2)]),
-    ],
-)
-def test_steps_in_order_are_executed_and_released(state: StageState, handles: list[Handle]) -> None:
-    after, actions = run_steps(state, *handles)
-    assert after.phase is Phase.READY
-    assert executed(actions) == released(actions) == handles
-
-
-def test_one_step_runs_at_a_time_and_the_queued_one_follows_its_release() -> None:
-    first, second, third = prompt(0, last=False), prompt(1), token(1)
-    state, actions = play(ready(), *map(ObjectLoaded, (first, second, third)))
-    assert executed(actions) == [first]
-    state, actions = play(state, StepDone(first))
-    assert actions == [ReleaseInput(first), ExecuteStep(second)]
-    state, actions = play(state, StepDone(second), StepDone(third))
-    assert actions == [ReleaseInput(second), ExecuteStep(third), ReleaseInput(third)]
-    assert state.phase is Phase.READY
-
-
-def test_a_step_done_that_is_not_the_running_one_changes_nothing() -> None:
-    running = in_phase(Phase.EXECUTING)
-    for other in (token(1), prompt(1), prompt(request=OTHER_REQUEST), prompt(on=FEEDBACK)):
-        assert step(running, StepDone(other)) == (running, ())
-
-
-AFTER_PROMPT, _ = run_steps(ready(), prompt())
-IN_PARTS, _ = run_steps(ready(), prompt(0, last=False))
-AFTER_PROMPT_ORCHESTRATED, _ = run_steps(ready(0, ORCHESTRATED), prompt())
-MIDDLE, _ = run_steps(ready(1), prompt(on=ACTIVATION))
-
-OUT_OF_ORDER = {
-    "a decode step first": (ready(), token(1), "expected sequence 0 part 0"),
-    "a later part first": (ready(), prompt(1), "expected sequence 0 part 0"),
-    "the prompt twice": (AFTER_PROMPT, prompt(), "expected sequence 1 part 0"),
-    "a part after the last": (AFTER_PROMPT, prompt(1), "expected sequence 1 part 0"),
-    "a sequence left out": (AFTER_PROMPT, token(2), "expected sequence 1 part 0"),
-    "a sequence twice": (run_steps(AFTER_PROMPT, token(1))[0], token(1), "expected sequence 2 part 0"),
-    "a part left out": (IN_PARTS, prompt(2), "expected sequence 0 part 1"),
-    "a part twice": (IN_PARTS, prompt(0, last=False), "expected sequence 0 part 1"),
-    "a decode step before the last part": (IN_PARTS, token(1), "expected sequence 0 part 1"),
-    "a decode step with a part": (AFTER_PROMPT, token(1, part=1), "expected sequence 1 part 0"),
-    "a decode step in parts": (AFTER_PROMPT, token(1, last_part=False), "only a prompt travels in parts"),
-    "another request's decode step": (AFTER_PROMPT, token(1, request_id=OTHER_REQUEST), "is out of order"),
-    "another request's later part": (AFTER_PROMPT, prompt(1, request=OTHER_REQUEST), "is out of order"),
-    "the end of another request": (
-        AFTER_PROMPT,
-        token(1, request_id=OTHER_REQUEST, done=True),
-        "is out of order",
-    ),
-    "the end of a request never begun": (ready(), token(1, done=True), "is out of order"),
-    "the end too late": (AFTER_PROMPT, token(2, done=True), "expected sequence 1 part 0"),
-    "an unknown edge": (ready(), prompt(on=99), "edge 99, which is no inbound edge of this stage"),
-    "an outbound edge": (ready(), prompt(on=1), "edge 1, which is no inbound edge of this stage"),
-    "the end on an unknown edge": (AFTER_PROMPT, token(1, on=99, done=True), "edge 99"),
-    "another stage's edge": (MIDDLE, token(1, on=2), "edge 2, which is no inbound edge of this stage"),
-    "the orchestrator feeding although Last does": (
-        AFTER_PROMPT,
-        token(1, on=TOKEN_IN),
-        "although the last stage feeds tokens back",
-    ),
-    "a prompt from the last stage": (ready(), prompt(on=FEEDBACK), "a prompt comes from the orchestrator"),
-    "Last feeding although the orchestrator does": (AFTER_PROMPT_ORCHESTRATED, token(1, on=FEEDBACK), "edge 4"),
-    "a sequence left out by the orchestrator": (
-        AFTER_PROMPT_ORCHESTRATED,
-        token(2, on=TOKEN_IN),
-        "expected sequence 1 part 0",
-    ),
-}
-
-
-@pytest.mark.parametrize(("state", "handle", "reason"), OUT_OF_ORDER.values(), ids=OUT_OF_ORDER.keys())
-def test_an_object_that_is_not_the_next_one_is_a_fault(state: StageState, handle: Handle, reason: str) -> None:
-    emitted = fault(state, ObjectLoaded(handle))
-    assert reason in emitted.reason
-    assert emitted.code == "out_of_order"
-
-
-def test_a_queued_object_out_of_order_faults_after_the_running_step() -> None:
-    state, actions = play(ready(), ObjectLoaded(prompt()), ObjectLoaded(token(2)))
-    assert names(actions) == ["ExecuteStep"]
-    state, actions = play(state, StepDone(prompt()))
-    assert names(actions) == ["ReleaseInput", "EmitFault"]
-    assert state.phase is Phase.FAULTED
-
-
-def test_the_end_of_a_request_is_released_and_not_computed() -> None:
-    end = token(1, done=True)
-    state, actions = play(AFTER_PROMPT, ObjectLoaded(end))
-    assert state.phase is Phase.READY
-    assert actions == [ReleaseInput(end)]
-
-
-def test_the_end_that_overtakes_the_news_of_its_step_waits_for_it() -> None:
-    end = token(1, done=True)
-    state, actions = play(ready(), ObjectLoaded(prompt()), ObjectLoaded(end))
-    assert names(actions) == ["ExecuteStep"]
-    state, actions = play(state, StepDone(prompt()))
-    assert actions == [ReleaseInput(prompt()), ReleaseInput(end)]
-    assert state.phase is Phase.READY
-
-
-@pytest.mark.parametrize("late", [token(1), token(2), prompt(), token(1, done=True)])
-def test_nothing_of_a_request_follows_its_end(late: Handle) -> None:
-    ended, _ = play(AFTER_PROMPT, ObjectLoaded(token(1, done=True)))
-    assert "after the end of its request" in fault(ended, ObjectLoaded(late)).reason
-
-
-def test_a_new_request_may_follow_the_end_of_another() -> None:
-    ended, _ = play(AFTER_PROMPT, ObjectLoaded(token(1, done=True)))
-    new = prompt(request=OTHER_REQUEST)
-    _, actions = run_steps(ended, new, token(1, request_id=OTHER_REQUEST))
-    assert len(executed(actions)) == 2
-
-
-# ---- random schedules ----
-
-
-class Promises:
-    """Watches one machine and asserts what must hold after every step."""
-
-    def __init__(self, state: StageState) -> None:
-        self.state = state
-        self.prepared: set[object] = set()
-        self.executed: list[Handle] = []
-        self.released: list[Handle] = []
-        self.ready = self.faults = self.stopped = self.stops_after_stopped = 0
-        self.asked_to_stop = False
-        self.ended: set[type] = set()
-
-    def feed(self, event: Event) -> None:
-        before = self.state
-        self.state, actions = step(before, event)
-        if isinstance(event, (WorkerPrepared, EdgeReady)) and before.phase is Phase.PREPARING:
-            self.prepared.add(event)
-        if isinstance(event, StopReceived) and (event.sender, event.run_id) == (ORCHESTRATOR, RUN):
-            self.asked_to_stop = True
-            self.stops_after_stopped += before.phase is Phase.STOPPED
-        if isinstance(event, (EdgesStopped, WorkerReset)) and before.phase is Phase.STOPPING:
-            self.ended.add(type(event))
-        for action in actions:
-            self.see(action)
-        if any(isinstance(action, Refuse) for action in actions):
-            assert self.state == before
-        self.check()
-
-    def see(self, action: Action) -> None:
-        match action:
-            case EmitReady():
-                self.ready += 1
-                assert self.state.provision is not None
-                assert self.prepared >= set(preparations(self.state.provision))
-            case EmitFault():
-                self.faults += 1
-                assert not self.asked_to_stop
-            case EmitStopped():
-                self.stopped += 1
-            case ExecuteStep(handle):
-                assert self.ready == 1
-                assert self.faults == 0
-                assert not self.asked_to_stop
-                # What ran before was released: at most one step is outstanding.
-                assert all(handle in self.released for handle in self.executed)
-                assert handle not in self.executed
-                self.executed.append(handle)
-            case ReleaseInput(handle):
-                assert handle not in self.released
-                assert handle.done or handle in self.executed
-                self.released.append(handle)
-
-    def check(self) -> None:
-        assert self.ready <= 1
-        assert self.faults <= 1
-        assert (self.state.phase is Phase.EXECUTING) == (self.state.executing is not None)
-        both_ended = self.ended == {EdgesStopped, WorkerReset}
-        assert self.stopped == (1 + self.stops_after_stopped if self.asked_to_stop and both_ended else 0)
-        assert (self.state.phase is Phase.STOPPED) == both_ended
-        if not self.faults and not self.asked_to_stop:
-            outstanding = [] if self.state.executing is None else [self.state.executing]
-            assert [handle for handle in self.released if not handle.done] + outstanding == self.executed
-
-
-def next_legal(state: StageState, message: ProvisionStage, rng: random.Random) -> Event:
-    """Something a correct driver could say now."""
-    entry = message.inbound[0].edge_id
-    decode = message.inbound[-1].edge_id
-    following = state.next
-    match state.phase:
-        case Phase.UNPROVISIONED:
-            return provisioned(message)
-        case Phase.PREPARING:
-            return rng.choice(preparations(message))
-        case Phase.READY if following.request_id is None or following.part:
-            return ObjectLoaded(Handle(entry, REQUEST, 0, following.part, last_part=rng.random() < 0.6))
-        case Phase.READY if following.over:
-            return STOP
-        case Phase.READY:
-            ends = rng.random() < 0.1
-            return ObjectLoaded(Handle(decode, REQUEST, following.sequence, 0, True, done=ends))
-        case Phase.EXECUTING:
-            assert state.executing is not None
-            return StepDone(state.executing)
-        case Phase.FAULTED:
-            return STOP
-        case _:
-            return rng.choice([EdgesStopped(), WorkerReset(), STOP])
-
-
-def anything(message: ProvisionStage, rng: random.Random) -> Event:
-    """An event of any kind, mostly out of place."""
-    handle = Handle(
-        rng.randrange(6),
-        rng.choice([REQUEST, OTHER_REQUEST]),
-        rng.randrange(3),
-        rng.randrange(2),
-        rng.random() < 0.8,
-        rng.random() < 0.2,
-    )
-    sender = rng.choice([ORCHESTRATOR, STRANGER, message.inbound[0].producer_node_id])
-    return rng.choice(
-        [
-            ProvisionReceived(sender, rng.choice([message, message.model_copy(update={"run_id": OTHER_RUN})])),
-            StopReceived(STRANGER, RUN, "mischief"),
-            StopReceived(ORCHESTRATOR, OTHER_RUN, "stale"),
-            rng.choice([StopReceived(sender, RUN, "maybe"), WorkerPrepared()]),
-            WorkerPrepared(),
-            EdgeReady(rng.randrange(6)),
-            ObjectLoaded(handle),
-            StepDone(handle),
-            rng.choice([Failed("it broke"), EdgesStopped()]),
-            EdgesStopped(),
-            WorkerReset(),
-        ]
-    )
-
-
-@pytest.mark.parametrize("disorder", [0.0, 0.05, 0.3, 0.9])
-def test_random_schedules_keep_the_promises(disorder: float) -> None:
-    reached: set[Phase] = set()
-    for seed in range(150):
-        rng = random.Random(f"{disorder} {seed}")
-        stages = rng.choice([2, 3, 5])
-        index = rng.randrange(stages)
-        message = provision(index, stages, rng.choice(list(Feedback)))
-        promises = Promises(unprovisioned(index, stages))
-        for _ in range(60):
-            if rng.random() < disorder:
-                promises.feed(anything(message, rng))
-            else:
-                promises.feed(next_legal(promises.state, message, rng))
-            reached.add(promises.state.phase)
-    assert reached >= set(Phase) - ({Phase.FAULTED} if disorder == 0 else set()) - {Phase.UNPROVISIONED}
-
-
-def test_legal_schedules_never_fault_and_leave_nothing_unreleased() -> None:
-    for seed in range(100):
-        rng = random.Random(seed)
-        message = some_provision(rng)
-        promises = Promises(unprovisioned(message.stage_index, message.stage_count))
-        while not promises.asked_to_stop and len(promises.executed) < 20:
-            promises.feed(next_legal(promises.state, message, rng))
-        assert promises.faults == 0
-        for event in (STOP, EdgesStopped(), WorkerReset()):
-            promises.feed(event)
-        assert promises.stopped == 1
-
-
-def some_provision(rng: random.Random) -> ProvisionStage:
-    stages = rng.choice([2, 4, 8])
-    return provision(rng.randrange(stages), stages, rng.choice(list(Feedback)))
