@@ -147,7 +147,10 @@ class LocalRun(MeshEvents):
         )
         self._book.enter("endpoint", "orchestrator", self._close_mesh, deadline_s=_CLOSE_S * 2)
         self._membership = SeedMembership(
-            self._mesh, names=frozenset({ORCHESTRATOR_NAME}), on_change=self._member_changed
+            self._mesh,
+            names=frozenset({ORCHESTRATOR_NAME}),
+            on_change=self._member_changed,
+            planned={stage.node_id: stage.stage_index for stage in plan.stages},
         )
         self._acceptor = EdgeAcceptor(self._mesh)
         self._mesh.start()

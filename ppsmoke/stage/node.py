@@ -272,7 +272,7 @@ class StageNode(MeshEvents):
 
     def _sender(self, provision: OutboundEdgeProvision) -> Callable[[StreamObject], Coroutine[Any, Any, None]]:
         async def send(obj: StreamObject) -> None:
-            await self._outbound[provision.edge_id].write(obj)
+            await self._outbound[provision.edge_id].write(replace(obj, edge_id=provision.edge_id))
 
         return send
 
