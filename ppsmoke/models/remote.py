@@ -24,7 +24,7 @@ from ppsmoke.models.hub import Hub, is_private
 _T = TypeVar("_T")
 
 _MAX_REDIRECTS = 10
-_CHUNK_BYTES = 1 << 20
+_CHUNK_BYTES = 1 << 16
 _PROBE_BYTES = 1 << 22
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
@@ -59,9 +59,9 @@ class Remote:
     in between end the fetch.
     """
 
-    def __init__(self, hub: Hub, pauses_s: Sequence[float] = DEFAULT_PAUSES_S) -> None:
+    def __init__(self, hub: Hub, pauses_s: Sequence[float] | None = None) -> None:
         self._hub = hub
-        self._pauses_s = tuple(pauses_s)
+        self._pauses_s = tuple(DEFAULT_PAUSES_S if pauses_s is None else pauses_s)
         try:
             self._client = httpx.Client(timeout=_TIMEOUT, follow_redirects=False)
         except (ImportError, ValueError) as error:  # a proxy variable that httpx cannot use

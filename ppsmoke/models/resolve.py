@@ -19,6 +19,8 @@ from ppsmoke.models.progress import Progress, SilentProgress
 from ppsmoke.models.remote import Remote
 from ppsmoke.split_naming import part_names, part_number
 
+_NAMES = f"known names: {', '.join(ALIASES)}; or give a path or an https:// address of a .gguf file"
+
 
 @dataclass(frozen=True, slots=True)
 class AliasSource:
@@ -58,6 +60,8 @@ def parse_model(value: str) -> ModelRef:
     alias = ALIASES.get(value.lower())
     if alias is not None:
         return ModelRef(alias.name, AliasSource(alias))
+    if not value:
+        raise UsageError("the model's name is empty", remedy=_NAMES)
     path = Path(value).expanduser()
     if path.is_file():
         _require_first_part(path.name, value)
@@ -69,7 +73,7 @@ def parse_model(value: str) -> ModelRef:
         raise ModelNotFound(f"there is no model file {value}")
     raise UsageError(
         f"there is no model {value!r}: it is neither a known name nor a file",
-        remedy=f"known names: {', '.join(ALIASES)}; or give a path or an https:// address of a .gguf file",
+        remedy=_NAMES,
     )
 
 

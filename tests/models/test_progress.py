@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import io
+
+from ppsmoke.models import show_progress
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_lines_where_there_is_no_terminal() -> None:
+    out = io.StringIO()
+    with show_progress(out) as progress:
+        for done in range(101):
+            progress.update("fetching m", done * 1_000_000, 100_000_000)
+        progress.update("unpacking m", 0, None)
+        progress.note("a note")
+    lines = out.getvalue().splitlines()
+    assert lines[0] == "fetching m: 0 of 100 MB"
+    assert lines[10] == "fetching m: 100 of 100 MB"
+    assert lines[11:] == ["unpacking m: 0 MB", "a note"]
+
+
+def test_a_bar_on_a_terminal() -> None:
+    out = Terminal()
+    with show_progress(out) as progress:
+        progress.update("fetching [m]", 0, 100_000_000)
+        progress.update("fetching [m]", 50_000_000, 100_000_000)
+        progress.note("waiting for [x]")
+    assert "fetching [m]" in out.getvalue()
+    assert "waiting for [x]" in out.getvalue()
+    assert "50.0/100.0 MB" in out.getvalue()
