@@ -46,6 +46,8 @@ class Heartbeats:
         self._last_tick: float | None = None
 
     def add(self, peer: str, now: float) -> None:
+        if self._last_tick is None:
+            self._last_tick = now
         self._pulses[peer] = _Pulse(heard=now)
 
     def remove(self, peer: str) -> None:
