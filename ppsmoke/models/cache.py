@@ -135,15 +135,11 @@ def locked(folder: Path, on_wait: Callable[[], None] = lambda: None) -> Iterator
         handle = lock.open("wb")
     with handle:
         waited = False
-        while True:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if not waited:
-                    waited = True
-                    on_wait()
-                time.sleep(_LOCK_POLL_S)
+        while not _try_lock(handle):
+            if not waited:
+                waited = True
+                on_wait()
+            time.sleep(_LOCK_POLL_S)
         for path in folder.glob("*.partial-*"):
             _remove(path)
         yield
@@ -241,6 +237,15 @@ def require_same(what: str, size: int, sha256: str, *, wanted_size: int | None, 
         raise ModelFetchFailed(f"{what} came with {size} bytes, {wanted_size} were expected", remedy=again)
     if wanted_sha256 is not None and sha256 != wanted_sha256:
         raise ModelFetchFailed(f"{what} came with the sha256 {sha256}, expected is {wanted_sha256}", remedy=again)
+
+
+def _try_lock(handle: BinaryIO) -> bool:
+    with writing_to(handle.name):
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
 
 
 def _models_dir(cache_dir: Path | None) -> Path:

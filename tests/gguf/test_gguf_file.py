@@ -5,12 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from gguf import GGMLQuantizationType, GGUFReader
+from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFReader
 from gguf.quants import dequantize
 
 from fixtures.tiny_gguf import write_tiny_gguf
 from ppsmoke.errors import GgufMalformed, GgufTruncated, ModelNotFound, UsageError
-from ppsmoke.gguf_file import open_gguf
+from ppsmoke.gguf_file import SUPPORTED_TENSOR_TYPES, open_gguf
 
 TYPES = [
     GGMLQuantizationType[name]
@@ -33,6 +33,12 @@ def test_every_value_is_what_the_gguf_package_reads(tmp_path: Path, tensor_type:
             gguf.dequantize_rows("token_embd.weight", [7, 0, 7]),
             gguf.dequantize("token_embd.weight")[[7, 0, 7]],
         )
+
+
+@pytest.mark.parametrize("tensor_type", sorted(SUPPORTED_TENSOR_TYPES), ids=lambda kind: kind.name)
+def test_every_supported_type_can_be_dequantised(tensor_type: GGMLQuantizationType) -> None:
+    block_size, block_bytes = GGML_QUANT_SIZES[tensor_type]
+    assert dequantize(np.zeros((2, block_bytes), np.uint8), tensor_type).shape == (2, block_size)
 
 
 def test_bytes_touched_follows_what_is_asked_for(tmp_path: Path) -> None:
