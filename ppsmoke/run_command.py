@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import secrets
+import time
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -58,13 +59,16 @@ def run_command(command: RunCommand) -> int:
     run_id = secrets.token_hex(16)
     result = RunResult(run_id=run_id, model_id=command.model, num_stages=command.num_stages, prompt_tokens=0)
     verification: Verification | None = None
+    began = time.monotonic()
     try:
         options = _prepare(command, terminal, run_id)
+        prepared = time.monotonic() - began
         if command.plan:
             print("\n".join(describe_plan(options)), flush=True)
             return 0
         check_memory(options)
         result, verification = _serve(command, options, terminal)
+        result.times.model = prepared
     except PpError as error:
         result.error = error
     if result.error is not None:

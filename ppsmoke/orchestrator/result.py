@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from ppsmoke.errors import PpError
@@ -31,31 +32,46 @@ class StageTimes:
 
 @dataclass(slots=True)
 class Times:
-    """Seconds of the run's phases. `token_gaps`: between consecutive tokens, from the first token on."""
+    """Seconds of the run's phases; `prompt_at` and `tokens_at` are clock readings of the prompt and each token."""
 
     model: float | None = None
     spawn: float | None = None
     join: float | None = None
     ready: float | None = None
-    first_token: float | None = None
-    decode: float | None = None
     teardown: float | None = None
     total: float | None = None
-    token_gaps: list[float] = field(default_factory=list)
+    prompt_at: float | None = None
+    tokens_at: list[float] = field(default_factory=list)
     stages: list[StageTimes] = field(default_factory=list)
+
+    @property
+    def first_token(self) -> float | None:
+        """From the prompt's injection to the first token."""
+        return self.tokens_at[0] - self.prompt_at if self.tokens_at and self.prompt_at is not None else None
+
+    @property
+    def decode(self) -> float | None:
+        """From the first token to the last."""
+        return self.tokens_at[-1] - self.tokens_at[0] if len(self.tokens_at) > 1 else None
+
+    @property
+    def token_gaps(self) -> list[float]:
+        """Between consecutive tokens."""
+        return [after - before for before, after in pairwise(self.tokens_at)]
 
     def decode_tok_s(self) -> float | None:
         """Tokens a second after the first one."""
-        return len(self.token_gaps) / self.decode if self.token_gaps and self.decode else None
+        return (len(self.tokens_at) - 1) / self.decode if self.decode else None
 
     def hop(self) -> float | None:
         """Seconds one edge adds to a token: what is left of the median gap after every stage's own median step,
         shared out over the edges of the loop (as many as stages)."""
         steps = [stage.decode_p50 for stage in self.stages]
         known = [value for value in steps if value is not None]
-        if not self.token_gaps or not known or len(known) != len(steps):
+        gaps = self.token_gaps
+        if not gaps or not known or len(known) != len(steps):
             return None
-        return max(0.0, percentile(self.token_gaps, 50) - sum(known)) / len(steps)
+        return max(0.0, percentile(gaps, 50) - sum(known)) / len(steps)
 
     def as_json(self) -> dict[str, Any]:
         gaps = self.token_gaps

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from ppsmoke import __version__
-from ppsmoke.edges import EdgeAcceptor, InboundEdge, OutboundEdge
+from ppsmoke.edges import EdgeAcceptor
 from ppsmoke.errors import (
     DeadlineExceeded,
     EdgeFaulted,
@@ -28,7 +28,6 @@ from ppsmoke.errors import (
 )
 from ppsmoke.membership import ENTRY_NAME, ORCHESTRATOR_NAME, Member, SeedMembership, stage_name
 from ppsmoke.messages import (
-    EdgeKind,
     ProvisionStage,
     StageFault,
     StageProgress,
@@ -38,12 +37,15 @@ from ppsmoke.messages import (
     decode_message,
     encode_message,
 )
-from ppsmoke.objects import StreamObject, token_payload
 from ppsmoke.orchestrator import machine
 from ppsmoke.orchestrator.children import ChildNode
+from ppsmoke.orchestrator.deadline import PhaseDeadline
+from ppsmoke.orchestrator.node_environment import node_environment
 from ppsmoke.orchestrator.options import OutputGone, RunOptions, View
 from ppsmoke.orchestrator.result import RunResult, StageTimes
-from ppsmoke.plan import RunPlan, build_plan, inbound_provision, outbound_provision, provision_stage
+from ppsmoke.orchestrator.text_stream import TextStream
+from ppsmoke.orchestrator.token_ends import TokenEnds
+from ppsmoke.plan import RunPlan, build_plan, provision_stage
 from ppsmoke.request import model_plan
 from ppsmoke.resources import ResourceBook
 from ppsmoke.signals import ENDING_SIGNALS, interruption
@@ -68,12 +70,10 @@ class LocalRun(MeshEvents):
         self._children: list[ChildNode] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._progress: dict[int, str] = {}
-        self._request_id = secrets.token_hex(16)
-        self._detokenizer = options.model.detokenizer()
-        self._pieces: list[str] = []
+        self._text = TextStream(options.model.detokenizer(), view)
         self._suspected: PpError | None = None
-        self._deadline: asyncio.TimerHandle | None = None
-        self._marks: dict[str, float] = {}
+        self._deadline = PhaseDeadline(self._deadline_passed)
+        self._ended_at: float | None = None
         self._signals_seen = 0
         self._provisioned_at = 0.0
         # Set when the run begins.
@@ -83,8 +83,7 @@ class LocalRun(MeshEvents):
         self._mesh: Mesh
         self._membership: SeedMembership
         self._acceptor: EdgeAcceptor
-        self._token_in: OutboundEdge | None = None
-        self._token_out: InboundEdge | None = None
+        self._ends: TokenEnds | None = None
         self.result = RunResult(
             run_id=options.run_id,
             model_id=options.model.model_id,
@@ -111,9 +110,9 @@ class LocalRun(MeshEvents):
             await self._finished
         except PpError as error:
             self.result.error = error
-        ended = time.monotonic()
+        ended = self._ended_at or time.monotonic()
         await self._tear_down_processes()
-        self.result.times.teardown = time.monotonic() - self._marks.get("end", ended)
+        self.result.times.teardown = time.monotonic() - ended
         self.result.times.total = time.monotonic() - started
         self._collect()
         return self.result
@@ -156,7 +155,7 @@ class LocalRun(MeshEvents):
         self._mesh.start()
         await self._spawn_nodes(endpoint.ticket())
         self.result.times.spawn = time.monotonic() - began
-        self._arm(deadlines.join, "join")
+        self._deadline.arm(deadlines.join, "join")
         self._view.waiting("waiting for the stages to join")
         joined = time.monotonic()
         for index, stage in enumerate(plan.stages):
@@ -174,37 +173,19 @@ class LocalRun(MeshEvents):
             child = ChildNode(index, self._options.log_dir / f"stage-{index}.log")
             self._children.append(child)
             self._book.enter("process", f"of stage {index}", child.end, deadline_s=10.0)
-            await child.start(self._environment(index, seed_ticket, tickets))
+            environment = node_environment(
+                self._options,
+                index,
+                inherited=os.environ,
+                seed_ticket=seed_ticket,
+                earlier_tickets=tickets,
+                node_key=self._keys[index],
+                join_token=self._join_token,
+            )
+            await child.start(environment)
             child.exited.add_done_callback(partial(self._child_ended, child))
             tickets.append(await child.address(self._options.deadlines.boot))
             self._view.detail(f"stage {index}: node {self._state.plan.stages[index].node_id[:8]}, pid {child.pid}")
-
-    def _environment(self, index: int, seed_ticket: str, tickets: list[str]) -> dict[str, str]:
-        """The whole environment of one node; the predecessor's address and stage 0's are known from the start."""
-        options, deadlines = self._options, self._options.deadlines
-        known = dict.fromkeys([tickets[-1], tickets[0]]) if tickets else {}
-        return {
-            **os.environ,
-            "STAGE": str(index),
-            "NUM_STAGES": str(options.num_stages),
-            "SEED_ADDR": seed_ticket,
-            "PEER_DIRECT": ",".join(known),
-            "PP_RUN_ID": options.run_id,
-            "PP_JOIN_TOKEN": self._join_token,
-            "PP_NODE_KEY": self._keys[index].hex(),
-            "PP_MODEL": options.model.path,
-            "PP_CONTEXT": str(options.context),
-            "PP_DEVICE": options.device,
-            "PP_WORKER_STUB": "1" if options.model.stub else "0",
-            "PP_LIFELINE": "1",
-            "PP_JOIN_TIMEOUT": str(deadlines.join),
-            "PP_READY_TIMEOUT": str(deadlines.ready),
-            # A little less than our own, so that the stage that is stuck is the one that says so.
-            "PP_PREFILL_TIMEOUT": str(deadlines.response * 0.8),
-            "PP_STEP_TIMEOUT": str(deadlines.token * 0.8),
-            "PP_STOP_TIMEOUT": str(deadlines.kill),
-            "PP_SILENCE_LIMIT": str(deadlines.silence),
-        }
 
     # ---- the machine's driver
 
@@ -221,29 +202,31 @@ class LocalRun(MeshEvents):
         self._view.detail(f"{before.value} -> {phase.value}")
         match phase:
             case machine.Phase.PROVISIONING:
-                self._arm(deadlines.ready, "preparing the stages")
+                self._deadline.arm(deadlines.ready, "preparing the stages")
             case machine.Phase.RUNNING:
                 self.result.times.ready = time.monotonic() - self._provisioned_at
                 self._view.waiting("waiting for the first token")
-                self._marks["start"] = time.monotonic()
-                self._arm(deadlines.response, "the first token")
+                self.result.times.prompt_at = time.monotonic()
+                self._deadline.arm(deadlines.response, "the first token")
             case machine.Phase.TEARING_DOWN:
-                self._marks["end"] = time.monotonic()
+                self._ended_at = time.monotonic()
                 self._view.settle()
-                self._arm(deadlines.stop, "stopping")
+                self._deadline.arm(deadlines.stop, "stopping")
             case machine.Phase.DONE:
-                self._disarm()
+                self._deadline.disarm()
 
     def _perform(self, action: machine.Action) -> None:
         match action:
             case machine.ProvisionStages():
                 self._spawn(self._provision())
             case machine.InjectPrompt():
-                self._spawn(self._inject_prompt())
+                assert self._ends is not None
+                self._spawn(self._ends.inject_prompt())
             case machine.InjectToken(sequence, token):
-                self._spawn(self._inject_token(sequence, token))
-            case machine.EmitToken(token, _):
-                self._take_token(token)
+                assert self._ends is not None
+                self._spawn(self._ends.inject_token(sequence, token))
+            case machine.EmitToken(token, finish_reason):
+                self._take_token(token, last=finish_reason is not None)
             case machine.StopStage(index, reason):
                 self._spawn(self._stop_stage(index, reason))
             case machine.CloseTokenEnds(reason):
@@ -269,24 +252,28 @@ class LocalRun(MeshEvents):
             self._fault(failure)
 
     async def _provision(self) -> None:
-        plan = self._state.plan
+        plan, options = self._state.plan, self._options
         self._provisioned_at = time.monotonic()
-        self._token_in = OutboundEdge(self._mesh, plan.run_id, outbound_provision(plan.edge_of_kind(EdgeKind.TOKEN_IN)))
-        self._token_out = InboundEdge(plan.run_id, inbound_provision(plan.edge_of_kind(EdgeKind.TOKEN_OUT)))
-        self._token_out.name_producer(f"stage {len(plan.stages) - 1}")
-        self._acceptor.expect(self._token_out)
+        self._ends = TokenEnds(
+            self._mesh,
+            self._acceptor,
+            plan,
+            request_id=secrets.token_hex(16),
+            prompt=options.prompt_tokens,
+            prefill_part=options.prefill_part,
+        )
         await asyncio.gather(
             *(self._tell(stage.stage_index, provision_stage(plan, stage.stage_index)) for stage in plan.stages)
         )
-        self._spawn(self._open_token_in(self._token_in))
-        self._spawn(self._consume(self._token_out))
+        self._spawn(self._open_token_in(self._ends))
+        self._spawn(self._consume(self._ends))
         self._spawn(self._find_entry())
         self._dispatch(machine.Provisioned())
         self._show_waiting()
 
-    async def _open_token_in(self, edge: OutboundEdge) -> None:
-        await edge.open(self._options.deadlines.ready)
-        edge.faulted.add_done_callback(self._edge_faulted)
+    async def _open_token_in(self, ends: TokenEnds) -> None:
+        await ends.producer.open(self._options.deadlines.ready)
+        ends.producer.faulted.add_done_callback(self._edge_faulted)
         self._dispatch(machine.ConditionMet(machine.Condition.TOKEN_PRODUCER))
 
     def _edge_faulted(self, faulted: asyncio.Future[EdgeFaulted]) -> None:
@@ -300,75 +287,27 @@ class LocalRun(MeshEvents):
             raise RunFailed(f"{ENTRY_NAME} is {self._name_of(found)}, not stage 0", phase="resolve the entry")
         self._dispatch(machine.ConditionMet(machine.Condition.ENTRY))
 
-    async def _consume(self, edge: InboundEdge) -> None:
-        await edge.wait_ready(self._options.deadlines.ready)
+    async def _consume(self, ends: TokenEnds) -> None:
+        await ends.consumer.wait_ready(self._options.deadlines.ready)
         self._dispatch(machine.ConditionMet(machine.Condition.TOKEN_CONSUMER))
-        while (obj := await edge.next()) is not None:
-            self._disarm()
+        async for obj in ends.tokens():
+            self._deadline.disarm()
             self._dispatch(machine.TokenConsumed(obj.sequence, obj.tokens[0], obj.finish_reason))
-            if not await self._write_pieces() or self._state.phase is not machine.Phase.RUNNING:
+            try:
+                await self._text.flush()
+            except OutputGone:
+                self._dispatch(machine.OutputClosed())
+            if self._state.phase is not machine.Phase.RUNNING:
                 return
             # Not before the text was taken: a slow reader is not a slow chain.
-            self._arm(self._options.deadlines.token, f"token {len(self._state.tokens)}")
+            self._deadline.arm(self._options.deadlines.token, f"token {len(self._state.tokens)}")
         self._fault(EdgeFaulted("the last stage ended its TokenOut edge before the text was over"))
 
-    def _take_token(self, token: int) -> None:
-        now = time.monotonic()
-        if "token" in self._marks:
-            self.result.times.token_gaps.append(now - self._marks["token"])
-        else:
-            self.result.times.first_token = now - self._marks["start"]
+    def _take_token(self, token: int, *, last: bool) -> None:
+        if not self.result.times.tokens_at:
             self._view.settle()
-        self._marks["token"] = now
-        self._pieces.append(self._detokenizer.push(token))
-        if self._state.outcome is machine.Outcome.COMPLETED:
-            self._pieces.append(self._detokenizer.finish())
-
-    async def _write_pieces(self) -> bool:
-        """Hand the new text on; False when nobody reads it any more."""
-        piece = "".join(self._pieces)
-        self._pieces.clear()
-        self.result.text += piece
-        try:
-            if piece:
-                await self._view.text(piece)
-        except OutputGone:
-            self._dispatch(machine.OutputClosed())
-            return False
-        return True
-
-    async def _inject_prompt(self) -> None:
-        assert self._token_in is not None
-        tokens, size = self._options.prompt_tokens, self._options.prefill_part
-        starts = range(0, len(tokens), size)
-        for part, start in enumerate(starts):
-            piece = tokens[start : start + size]
-            await self._token_in.write(
-                StreamObject(
-                    edge_id=self._state.plan.edge_of_kind(EdgeKind.TOKEN_IN).edge_id,
-                    request_id=self._request_id,
-                    sequence=0,
-                    position=start,
-                    seq_len=len(piece),
-                    payload=token_payload(piece),
-                    part=part,
-                    last_part=part == len(starts) - 1,
-                    is_prefill=True,
-                )
-            )
-
-    async def _inject_token(self, sequence: int, token: int) -> None:
-        assert self._token_in is not None
-        await self._token_in.write(
-            StreamObject(
-                edge_id=self._state.plan.edge_of_kind(EdgeKind.TOKEN_IN).edge_id,
-                request_id=self._request_id,
-                sequence=sequence,
-                position=len(self._options.prompt_tokens) + sequence - 1,
-                seq_len=1,
-                payload=token_payload([token]),
-            )
-        )
+        self.result.times.tokens_at.append(time.monotonic())
+        self._text.push(token, last=last)
 
     # ---- faults and deadlines
 
@@ -380,15 +319,6 @@ class LocalRun(MeshEvents):
         elif self._suspected is None:
             self._suspected = error
             self._loop.call_later(_ROOT_CAUSE_S, lambda: self._dispatch(machine.Faulted(error)))
-
-    def _arm(self, seconds: float, what: str) -> None:
-        self._disarm()
-        self._deadline = self._loop.call_later(seconds, self._deadline_passed, seconds, what)
-
-    def _disarm(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
 
     def _deadline_passed(self, seconds: float, what: str) -> None:
         if self._state.phase is machine.Phase.TEARING_DOWN:
@@ -533,9 +463,8 @@ class LocalRun(MeshEvents):
             self._view.detail(f"StopRun did not reach stage {index}: {error}")
 
     async def _close_token_ends(self, reason: str) -> None:
-        for edge in (self._token_in, self._token_out):
-            if edge is not None:
-                await edge.close(reason)
+        if self._ends is not None:
+            await self._ends.close(reason)
         self._dispatch(machine.TokenEndsClosed())
 
     async def _close_mesh(self) -> None:
@@ -543,7 +472,7 @@ class LocalRun(MeshEvents):
 
     async def _tear_down_processes(self) -> None:
         """Nodes that stopped end by themselves; what has not after the deadline is killed. Then the book is emptied."""
-        self._disarm()
+        self._deadline.disarm()
         for child in self._children:
             child.let_go()
         running = [child.exited for child in self._children if not child.exited.done() and child.pid is not None]
@@ -563,8 +492,7 @@ class LocalRun(MeshEvents):
             self.result.error = self._state.error
         self.result.tokens = list(self._state.tokens)
         self.result.finish_reason = self._state.finish_reason
-        gaps = self.result.times.token_gaps
-        self.result.times.decode = sum(gaps) if gaps else None
+        self.result.text = self._text.text
 
 
 def stage_fault_error(message: StageFault) -> PpError:

@@ -1,0 +1,47 @@
+"""What a local node is told: its whole environment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ppsmoke.orchestrator.options import RunOptions
+
+# A little less than the orchestrator's own, so that the stage that is stuck is the one that says so.
+_STEP_SHARE = 0.8
+
+
+def node_environment(
+    options: RunOptions,
+    stage_index: int,
+    *,
+    inherited: Mapping[str, str],
+    seed_ticket: str,
+    earlier_tickets: Sequence[str],
+    node_key: bytes,
+    join_token: str,
+) -> dict[str, str]:
+    """`earlier_tickets` are those of the stages before; the predecessor's and stage 0's are known from the start, since
+    the edge from the last stage to the first must work with no relay to ask."""
+    deadlines = options.deadlines
+    known = dict.fromkeys([earlier_tickets[-1], earlier_tickets[0]]) if earlier_tickets else {}
+    return {
+        **inherited,
+        "STAGE": str(stage_index),
+        "NUM_STAGES": str(options.num_stages),
+        "SEED_ADDR": seed_ticket,
+        "PEER_DIRECT": ",".join(known),
+        "PP_RUN_ID": options.run_id,
+        "PP_JOIN_TOKEN": join_token,
+        "PP_NODE_KEY": node_key.hex(),
+        "PP_MODEL": options.model.path,
+        "PP_CONTEXT": str(options.context),
+        "PP_DEVICE": options.device,
+        "PP_WORKER_STUB": "1" if options.model.stub else "0",
+        "PP_LIFELINE": "1",
+        "PP_JOIN_TIMEOUT": str(deadlines.join),
+        "PP_READY_TIMEOUT": str(deadlines.ready),
+        "PP_PREFILL_TIMEOUT": str(deadlines.response * _STEP_SHARE),
+        "PP_STEP_TIMEOUT": str(deadlines.token * _STEP_SHARE),
+        "PP_STOP_TIMEOUT": str(deadlines.kill),
+        "PP_SILENCE_LIMIT": str(deadlines.silence),
+    }
