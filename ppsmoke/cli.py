@@ -11,12 +11,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
-import click
 import typer
 
 from ppsmoke import __version__
+from ppsmoke.doctor import doctor_command
 from ppsmoke.errors import PpError, RunFailed, UsageError
 from ppsmoke.messages import Feedback
+from ppsmoke.models_command import models_app
 from ppsmoke.orchestrator.options import Deadlines
 from ppsmoke.orchestrator.result import error_json
 from ppsmoke.run_command import RunCommand, run_command
@@ -54,12 +55,15 @@ def _run_app(arguments: list[str]) -> int:
     try:
         result = app(args=arguments, prog_name="pp-smoke-run", standalone_mode=False)
         return result if isinstance(result, int) else 0
-    except click.exceptions.Exit as ended:
+    except typer.Exit as ended:
         return ended.exit_code
-    except click.ClickException as error:
+    except typer.TyperException as error:
+        if not arguments:
+            print(error.format_message(), file=sys.stderr)  # the help
+            return UsageError.exit_status
         hint = "Try pp-smoke-run --help."
         return _report(UsageError(error.format_message(), remedy=hint), as_json=as_json, debug=debug)
-    except (KeyboardInterrupt, click.Abort):
+    except (KeyboardInterrupt, typer.Abort):
         return _report(interruption(signal.SIGINT), as_json=as_json, debug=debug)
     except PpError as error:
         return _report(error, as_json=as_json, debug=debug)
@@ -226,6 +230,22 @@ def run(
             ),
         )
     )
+
+
+app.add_typer(models_app, name="models")
+
+
+@app.command()
+def doctor(
+    device: Annotated[str, typer.Option("--device", help="tinygrad device to try; default: as a run chooses.")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON list on stdout.")] = False,
+) -> int:
+    """Check compiler, device, network, cache, memory and versions, and say what to do.
+
+    Each check is ok, warn (a local run can do without), fail, or - (not there and not needed). Exit status 0 when a
+    local run can work, 3 when something it needs fails.
+    """
+    return doctor_command(as_json=as_json, device=device)
 
 
 def _read_prompt(prompt: str) -> str:
