@@ -17,6 +17,7 @@ from ppsmoke import __version__
 from ppsmoke.doctor import doctor_command
 from ppsmoke.errors import PpError, RunFailed, UsageError
 from ppsmoke.messages import Feedback
+from ppsmoke.models import DEFAULT_MODEL
 from ppsmoke.models_command import models_app
 from ppsmoke.orchestrator.options import Deadlines
 from ppsmoke.orchestrator.result import error_json
@@ -33,7 +34,7 @@ _TIME = "Deadlines, in seconds"
 app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
-    rich_markup_mode=None,
+    rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
@@ -62,7 +63,8 @@ def _run_app(arguments: list[str]) -> int:
             print(error.format_message(), file=sys.stderr)  # the help
             return UsageError.exit_status
         hint = "Try pp-smoke-run --help."
-        return _report(UsageError(error.format_message(), remedy=hint), as_json=as_json, debug=debug)
+        what = error.format_message().replace("Value error, ", "")
+        return _report(UsageError(what, remedy=hint), as_json=as_json, debug=debug)
     except (KeyboardInterrupt, typer.Abort):
         return _report(interruption(signal.SIGINT), as_json=as_json, debug=debug)
     except PpError as error:
@@ -95,98 +97,111 @@ def _option(*names: str, panel: str, text: str, **more: Any) -> Any:
     return typer.Option(*names, help=text, rich_help_panel=panel, **more)
 
 
+def _number(*names: str, kind: type[int] | type[float], low: float, high: float, **more: Any) -> Any:
+    """A number in [low, high]; the help shows its metavar alone, the error its bounds."""
+
+    def parse(text: str) -> float:
+        try:
+            value = kind(text)
+        except ValueError:
+            raise typer.BadParameter(f"{text!r} is not a {'whole number' if kind is int else 'number'}") from None
+        if not low <= value <= high:
+            shown = "d" if kind is int else "g"
+            raise typer.BadParameter(
+                f"{text} is out of range: give a number from {kind(low):{shown}} to {kind(high):{shown}}"
+            )
+        return value
+
+    return _option(*names, parser=parse, **more)
+
+
+def _time(*names: str, text: str, low: float = 0.1) -> Any:
+    return _number(*names, kind=float, low=low, high=1e6, panel=_TIME, text=text, metavar="SECONDS")
+
+
 @app.callback(invoke_without_command=True)
 def run(
     context_: typer.Context,
     seed: Annotated[bool, _option("--seed", panel=_RUN, text="Run all stages on this machine.")] = False,
     vastai: Annotated[
-        bool, _option("--vastai", panel=_RUN, text="Run on rented vast.ai GPUs (not available in this version).")
+        bool, _option("--vastai", panel=_RUN, text="Run on rented GPUs (not available in this version).")
     ] = False,
     num_stages: Annotated[
-        int, _option("--num-stages", "-n", panel=_RUN, text="Stages, from 2 to the model's blocks.")
+        int, _option("--num-stages", "-n", metavar="N", panel=_RUN, text="Stages, from 2 to the model's blocks.")
     ] = 2,
     feedback: Annotated[
         Feedback,
-        _option(
-            "--feedback", panel=_RUN, text="Who feeds each token back: the last stage itself, or the orchestrator."
-        ),
+        _option("--feedback", metavar="direct|orchestrator", panel=_RUN, text="Who feeds each token back."),
     ] = Feedback.DIRECT,
     device: Annotated[
-        str,
-        _option(
-            "--device",
-            panel=_RUN,
-            text="tinygrad device of every stage, as CPU or CUDA; default: the first that works.",
-        ),
+        str, _option("--device", metavar="NAME", panel=_RUN, text="tinygrad device; default: the first that works.")
     ] = "",
     plan: Annotated[bool, _option("--plan", panel=_RUN, text="Print the run plan and stop.")] = False,
-    verify: Annotated[
-        bool, _option("--verify", panel=_RUN, text="Afterwards decode the same in one process and compare the tokens.")
-    ] = False,
+    verify: Annotated[bool, _option("--verify", panel=_RUN, text="Decode again in one process and compare.")] = False,
     prompt: Annotated[
-        str, _option("--prompt", "-p", panel=_MODEL, text="The prompt; - reads standard input.")
+        str, _option("--prompt", "-p", metavar="TEXT", panel=_MODEL, text="The prompt; - reads standard input.")
     ] = "Say hello",
     system: Annotated[
-        str | None, _option("--system", panel=_MODEL, text="System prompt for the chat template.")
+        str | None, _option("--system", metavar="TEXT", panel=_MODEL, text="System prompt for the chat template.")
     ] = None,
-    raw: Annotated[
-        bool, _option("--raw", panel=_MODEL, text="Feed the prompt as it is, without chat template.")
-    ] = False,
+    raw: Annotated[bool, _option("--raw", panel=_MODEL, text="Feed the prompt without the chat template.")] = False,
     model: Annotated[
         str,
         _option(
-            "--model",
-            "-m",
-            panel=_MODEL,
-            text="Alias, path, https:// URL, or first part of a split GGUF; see models list.",
+            "--model", "-m", metavar="MODEL", panel=_MODEL, text="Alias, path, https:// URL, or split's first part."
         ),
-    ] = "smollm2:135m",
-    max_tokens: Annotated[int, _option("--max-tokens", panel=_MODEL, text="Most tokens to generate.", min=1)] = 64,
-    context: Annotated[int, _option("--context", panel=_MODEL, text="Positions of the KV cache.", min=1)] = 2048,
+    ] = DEFAULT_MODEL,
+    max_tokens: Annotated[
+        int,
+        _number("--max-tokens", kind=int, low=1, high=2**31 - 1, metavar="N", panel=_MODEL, text="Most new tokens."),
+    ] = 64,
+    context: Annotated[
+        int, _number("--context", kind=int, low=1, high=2**24, metavar="N", panel=_MODEL, text="KV cache positions.")
+    ] = 2048,
     temperature: Annotated[
-        float, _option("--temperature", panel=_SAMPLING, text="0 picks the likeliest token.", min=0.0)
+        float,
+        _number(
+            "--temperature", kind=float, low=0, high=1e6, metavar="T", panel=_SAMPLING, text="0: the likeliest token."
+        ),
     ] = 0.0,
     top_p: Annotated[
-        float, _option("--top-p", panel=_SAMPLING, text="Nucleus of the likeliest tokens.", min=1e-6, max=1.0)
+        float,
+        _number(
+            "--top-p", kind=float, low=1e-6, high=1, metavar="P", panel=_SAMPLING, text="Nucleus sampling's share."
+        ),
     ] = 1.0,
     sample_seed: Annotated[
-        int, _option("--sample-seed", panel=_SAMPLING, text="Same seed, same text, at any N.", min=0, max=2**63 - 1)
+        int,
+        _number(
+            "--sample-seed", kind=int, low=0, high=2**63 - 1, metavar="N", panel=_SAMPLING, text="Same seed, same text."
+        ),
     ] = 0,
     as_json: Annotated[
         bool, _option("--json", panel=_OUTPUT, text="One JSON object on stdout at the end, no stream.")
     ] = False,
     quiet: Annotated[bool, _option("--quiet", "-q", panel=_OUTPUT, text="Only the text, and errors.")] = False,
     debug: Annotated[bool, _option("--debug", panel=_OUTPUT, text="Every detail, and tracebacks.")] = False,
-    log_dir: Annotated[Path | None, _option("--log-dir", panel=_OUTPUT, text="Where the stages' logs go.")] = None,
-    boot_timeout: Annotated[
-        float, _option("--boot-timeout", panel=_TIME, text="A node prints its address.", min=0.1)
-    ] = 20,
-    join_timeout: Annotated[float, _option("--join-timeout", panel=_TIME, text="All nodes join.", min=0.1)] = 30,
-    ready_timeout: Annotated[
-        float, _option("--ready-timeout", panel=_TIME, text="All stages load and compile.", min=0.1)
-    ] = 600,
-    response_timeout: Annotated[
-        float, _option("--response-timeout", panel=_TIME, text="The first token.", min=0.1)
-    ] = 600,
-    token_timeout: Annotated[
-        float, _option("--token-timeout", panel=_TIME, text="Silence between two tokens.", min=0.1)
-    ] = 60,
-    stop_timeout: Annotated[float, _option("--stop-timeout", panel=_TIME, text="A stage stops.", min=0.1)] = 5,
-    kill_timeout: Annotated[float, _option("--kill-timeout", panel=_TIME, text="Then its process ends.", min=0.1)] = 2,
-    silence_timeout: Annotated[
-        float, _option("--silence-timeout", panel=_TIME, text="A silent peer is lost.", min=0.5)
-    ] = 10,
-    budget: Annotated[
-        float | None, _option("--budget", panel=_TIME, text="The whole run; off by default.", min=0.1)
+    log_dir: Annotated[
+        Path | None, _option("--log-dir", metavar="DIR", panel=_OUTPUT, text="Where the stages' logs go.")
     ] = None,
+    boot_timeout: Annotated[float, _time("--boot-timeout", text="A node prints its address.")] = 20,
+    join_timeout: Annotated[float, _time("--join-timeout", text="All nodes join.")] = 30,
+    ready_timeout: Annotated[float, _time("--ready-timeout", text="All stages load and compile.")] = 600,
+    response_timeout: Annotated[float, _time("--response-timeout", text="The first token.")] = 600,
+    token_timeout: Annotated[float, _time("--token-timeout", text="Silence between two tokens.")] = 60,
+    stop_timeout: Annotated[float, _time("--stop-timeout", text="A stage stops.")] = 5,
+    kill_timeout: Annotated[float, _time("--kill-timeout", text="Then its process ends.")] = 2,
+    silence_timeout: Annotated[float, _time("--silence-timeout", text="A silent peer is lost.", low=0.5)] = 10,
+    budget: Annotated[float | None, _time("--budget", text="The whole run; off by default.")] = None,
     version: Annotated[
         bool, typer.Option("--version", help="Print the version and stop.", callback=_version, is_eager=True)
     ] = False,
 ) -> int:
     """Cut a GGUF model into N stages, serve a prompt through them, print the text, leave nothing behind.
 
-    The generated text is the only thing on standard output. Exit statuses: 0 done, 1 run failed, 2 usage,
-    3 environment (model, compiler, device, memory, disk), 130 SIGINT, 143 SIGTERM, 129 SIGHUP.
+    The generated text is the only thing on standard output.
+
+    Exit statuses: 0 done, 1 run failed, 2 usage, 3 environment, 130 SIGINT, 143 SIGTERM, 129 SIGHUP.
     """
     if context_.invoked_subcommand is not None:
         return 0
@@ -237,13 +252,16 @@ app.add_typer(models_app, name="models")
 
 @app.command()
 def doctor(
-    device: Annotated[str, typer.Option("--device", help="tinygrad device to try; default: as a run chooses.")] = "",
+    device: Annotated[
+        str, typer.Option("--device", metavar="NAME", help="tinygrad device to try; default: as a run chooses.")
+    ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="One JSON list on stdout.")] = False,
 ) -> int:
     """Check compiler, device, network, cache, memory and versions, and say what to do.
 
-    Each check is ok, warn (a local run can do without), fail, or - (not there and not needed). Exit status 0 when a
-    local run can work, 3 when something it needs fails.
+    Each check is ok, warn, fail, or - (not there and not needed).
+
+    Exit status 0 when a local run can work, 3 when something it needs fails.
     """
     return doctor_command(as_json=as_json, device=device)
 

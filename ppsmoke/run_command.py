@@ -24,7 +24,7 @@ from ppsmoke.plan import check_stage_count
 from ppsmoke.preflight import check_memory, describe_plan
 from ppsmoke.request import Model, fit_to_context, is_stub, open_model
 from ppsmoke.signals import raise_on_signals
-from ppsmoke.terminal import Terminal
+from ppsmoke.terminal import Terminal, short_path
 from ppsmoke.verify import Verification, verify_tokens
 
 
@@ -134,8 +134,9 @@ def _serve(command: RunCommand, options: RunOptions, terminal: Terminal) -> tupl
     options = replace(options, log_dir=log_dir)
     terminal.line(
         f"run {options.run_id[:8]}  {options.model.model_id}  {options.num_stages} stages  "
-        f"{len(options.prompt_tokens)} prompt tokens  logs {log_dir}"
+        f"{len(options.prompt_tokens)} prompt tokens"
     )
+    terminal.line(f"logs {short_path(log_dir)}")
     output = RunOutput(terminal, stream=not command.as_json)
     result = asyncio.run(LocalRun(options, output).execute())
     raise_on_signals()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
@@ -40,6 +40,8 @@ class Terminal:
         """What is waited for now; moves on a terminal, silent elsewhere."""
         if self.quiet or not self.console.is_terminal:
             return
+        # One line and no more: a wrapped line could not be taken back.
+        text = text[: max(10, self.console.width - 4)]
         if self._status is None:
             self._status = self.console.status(escape(text), spinner="dots")
             self._status.start()
@@ -97,5 +99,7 @@ def size(count: float) -> str:
     return f"{count:.1f} TB"
 
 
-def stdout_is_terminal() -> bool:
-    return sys.stdout.isatty()
+def short_path(path: Path) -> str:
+    """The path, with ~ for the home directory."""
+    home = Path.home()
+    return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)

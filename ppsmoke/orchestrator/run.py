@@ -431,11 +431,11 @@ class LocalRun(MeshEvents):
     def _show_waiting(self) -> None:
         if self._state.phase is not machine.Phase.WAITING_READY:
             return
-        names = []
+        by_doing: dict[str, list[str]] = {}
         for index in sorted(self._state.stages_awaited):
-            doing = self._progress.get(index)
-            names.append(f"stage {index}{f' ({doing})' if doing else ''}")
-        self._view.waiting("waiting for " + ", ".join(names or self._state.awaited))
+            by_doing.setdefault(self._progress.get(index, "preparing"), []).append(str(index))
+        stages = [f"stage {', '.join(indices)} {doing}" for doing, indices in by_doing.items()]
+        self._view.waiting("waiting for " + "; ".join(stages or self._state.awaited))
 
     def _name_of(self, node_id: str) -> str:
         for stage in self._state.plan.stages:
