@@ -18,6 +18,9 @@ from ppsmoke.transport.mesh import Mesh
 from ppsmoke.transport.stream import FrameStream
 from ppsmoke.transport.tasks import stop_tasks
 
+DIAL_S = 10.0
+"""A consumer may take long to be provisioned, but not to be reached."""
+
 
 class OutboundEdge:
     """Make it inside the event loop. Order of calls: `open`, `write`..., `finish`; `close` at any time.
@@ -54,7 +57,9 @@ class OutboundEdge:
         try:
             async with asyncio.timeout_at(ends):
                 self._stream = await self._mesh.open_stream(
-                    self.provision.consumer_node_id, max_frame=records.MAX_RECORD_BYTES, deadline_s=deadline_s
+                    self.provision.consumer_node_id,
+                    max_frame=records.MAX_RECORD_BYTES,
+                    deadline_s=min(deadline_s, DIAL_S),
                 )
                 self._spawn(self._listen(self._stream), "answers on")
                 await self._stream.write_frame(records.encode(first))

@@ -164,11 +164,13 @@ class Mesh:
         if self._closing is not None:
             return
         self._closing = reason
+        clock = asyncio.get_running_loop().time
+        ends = clock() + deadline_s
         self._dialler.cancel_all()
         bye = control.encode(control.Bye(reason))
         await asyncio.gather(*(link.leave(bye, reason, deadline_s / 3) for link in list(self._links.values())))
         await stop_tasks(self._tasks, deadline_s / 3)
-        await self.endpoint.close(deadline_s)
+        await self.endpoint.close(max(0.2, ends - clock()))
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """Run `work` until it ends or the mesh closes; what it raises is logged."""

@@ -255,3 +255,37 @@ def test_closing_ends_waiting_calls_and_later_ones() -> None:
             await a.mesh.close("again")
 
     run_clean(work())
+
+
+def test_closing_while_a_dead_address_is_dialled_does_not_hang() -> None:
+    async def work() -> None:
+        async with peer("a") as a:
+            async with peer("b") as b:
+                a.knows(b)
+                b_id = b.id
+            dialling = asyncio.create_task(a.mesh.link(b_id, deadline_s=60))
+            await asyncio.sleep(0.2)
+            async with asyncio.timeout(10):
+                await a.mesh.close("stopped", deadline_s=1.0)
+            with pytest.raises(PeerLost, match="no link to b: this process is leaving"):
+                await dialling
+
+    run_clean(work())
+
+
+def test_a_close_tells_all_peers_at_once_and_delivers_what_was_sent_before() -> None:
+    async def work() -> None:
+        async with peer("orchestrator") as own, peer("stage 0") as a, peer("stage 1") as b, peer("stage 2") as c:
+            for other in (a, b, c):
+                other.knows(own)
+                await other.mesh.link(own.id)
+            await own.events.until(lambda: len(own.events.up) == 3)
+            for other in (a, b, c):
+                await own.mesh.send(other.id, "control", {"big": "x" * 500_000})
+            await own.mesh.close("the run is over")
+            for other in (a, b, c):
+                await other.events.until(lambda o=other: bool(o.events.down))
+                assert other.events.down[0][1].what == "orchestrator left: the run is over"
+                assert len(other.events.messages) == 1
+
+    run_clean(work())
