@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import pytest
+from ppsmoke_worker.requests import RequestBook
 
 from ppsmoke.errors import ContextExceeded, OutOfOrder, RequestRejected, UnknownRequest
-from ppsmoke_worker.requests import RequestBook
 
 
 def test_a_request_goes_on_only_where_it_stopped() -> None:

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from ppsmoke_worker.sampling import sample
 
 from ppsmoke.errors import WorkerFailed
 from ppsmoke.worker_protocol import GREEDY, Sampling
-from ppsmoke_worker.sampling import sample
 
 LOGITS = np.log(np.array([0.1, 0.5, 0.15, 0.25], np.float32))
 

@@ -1,0 +1,251 @@
+"""The node's hold on its worker: replies, deadlines, deaths and endings."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from ppsmoke.errors import DeadlineExceeded, ModelNotFound, OutOfOrder, PpError, WorkerDied, WorkerFailed
+from ppsmoke.stub_model import StubModel, stub_tokens
+from ppsmoke.worker_client import WorkerDeadlines, WorkerProcess
+
+READY_S = 60.0
+PROMPT = [104, 105]
+Body = Callable[[WorkerProcess], Awaitable[None]]
+
+
+async def spawn(stage: int = 0, num_stages: int = 2, step_s: float = 60.0, **knobs: int) -> WorkerProcess:
+    return await WorkerProcess.spawn(
+        stage=stage,
+        num_stages=num_stages,
+        model=str(StubModel(**knobs)),
+        context=128,
+        stub=True,
+        deadlines=WorkerDeadlines(prefill_s=step_s, step_s=step_s),
+    )
+
+
+def with_worker(body: Body, step_s: float = 60.0, **knobs: int) -> None:
+    async def run() -> None:
+        worker = await spawn(step_s=step_s, **knobs)
+        try:
+            await body(worker)
+        finally:
+            await worker.stop(5)
+
+    asyncio.run(run())
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("configured", [False, True])
+def test_three_workers_say_what_the_stub_is_bound_to_say(configured: bool) -> None:
+    model = StubModel(eos_after=20)
+
+    async def run() -> list[int | None]:
+        workers = [await spawn(stage, 3, eos_after=20) for stage in range(3)]
+        try:
+            ranges = [await worker.wait_ready(READY_S) for worker in workers]
+            if configured:
+                for worker, ready in zip(workers, ranges, strict=True):
+                    assert ready.layer_start is not None
+                    assert ready.layer_end is not None
+                    await worker.configure(
+                        model=str(model), layer_start=ready.layer_start, layer_end=ready.layer_end, context=128
+                    )
+            tokens: list[int | None] = []
+            rows, position, count = await workers[0].embed_and_forward("r", PROMPT, 0), 0, len(PROMPT)
+            while True:
+                rows = await workers[1].forward_range("r", rows, position, count, not tokens)
+                token = await workers[2].forward_and_sample("r", rows, position, count, is_prefill=not tokens)
+                tokens.append(token)
+                if not token:
+                    return tokens
+                position, count = position + count, 1
+                rows = await workers[0].decode_step("r", token, position)
+        finally:
+            await asyncio.gather(*(worker.stop(5) for worker in workers))
+
+    assert asyncio.run(run()) == stub_tokens(PROMPT, 100, model)
+
+
+def test_ready_tells_range_role_and_facts() -> None:
+    async def body(worker: WorkerProcess) -> None:
+        ready = await worker.wait_ready(READY_S)
+        assert (ready.pid, ready.role, ready.layer_start, ready.layer_end) == (worker.pid, "First", 0, 4)
+        assert (ready.device, ready.facts["num_layers"]) == ("STUB", 8)
+        assert await worker.wait_ready(1) == ready
+
+    with_worker(body)
+
+
+def test_an_answered_error_has_its_own_class_and_the_worker_lives_on() -> None:
+    async def body(worker: WorkerProcess) -> None:
+        await worker.wait_ready(READY_S)
+        await worker.embed_and_forward("r", PROMPT, 0)
+        with pytest.raises(OutOfOrder) as caught:
+            await worker.decode_step("r", 1, 9)
+        assert (caught.value.stage, caught.value.phase) == (0, "decode at position 9")
+        assert await worker.detokenize(await worker.tokenize("hé")) == "hé"
+        await worker.reset("r")
+        await worker.embed_and_forward("r", PROMPT, 0)
+
+    with_worker(body)
+
+
+def test_a_failed_step_is_an_error_with_the_stage() -> None:
+    async def body(worker: WorkerProcess) -> None:
+        await worker.wait_ready(READY_S)
+        await worker.embed_and_forward("r", PROMPT, 0)
+        with pytest.raises(WorkerFailed, match="step 1") as caught:
+            await worker.decode_step("r", 1, 2)
+        assert caught.value.stage == 0
+
+    with_worker(body, fail_at=1)
+
+
+def test_a_worker_that_cannot_load_raises_the_class_of_its_code() -> None:
+    async def run() -> None:
+        worker = await WorkerProcess.spawn(stage=0, num_stages=2, model="/no/such.gguf", context=8)
+        try:
+            with pytest.raises(ModelNotFound) as caught:
+                await worker.wait_ready(READY_S)
+            assert (caught.value.stage, caught.value.phase) == (0, "starting the worker")
+            assert "exit status 3" in (await asyncio.wait_for(worker.died, READY_S)).what
+        finally:
+            await worker.stop(5)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("knob", "ending", "log"), [("exit_at", "exit status 7", "exiting"), ("kill_at", "SIGKILL", "killing")]
+)
+def test_a_death_in_a_step_says_how_and_gives_the_last_log_lines(knob: str, ending: str, log: str) -> None:
+    async def body(worker: WorkerProcess) -> None:
+        await worker.wait_ready(READY_S)
+        with pytest.raises(WorkerDied, match=f"stage 0's worker ended .*{ending}") as caught:
+            await worker.embed_and_forward("r", PROMPT, 0)
+        assert any(log in line for line in caught.value.log_tail)
+        assert worker.died.done()
+        assert worker.died.result() is caught.value
+        with pytest.raises(WorkerDied):
+            await worker.reset()
+
+    with_worker(body, **{knob: 0})
+
+
+@pytest.mark.parametrize("moment", ["loading", "idle", "in a step"])
+def test_a_killed_worker_is_known_within_a_second(moment: str) -> None:
+    async def body(worker: WorkerProcess) -> None:
+        pending: asyncio.Task[object] | None = None
+        if moment == "loading":
+            pending = asyncio.create_task(worker.wait_ready(READY_S))
+        else:
+            await worker.wait_ready(READY_S)
+        if moment == "in a step":
+            pending = asyncio.create_task(worker.embed_and_forward("r", PROMPT, 0))
+            await until(lambda: any("hanging" in line for line in worker.log_tail))
+        os.kill(worker.pid, signal.SIGKILL)
+        error = await asyncio.wait_for(asyncio.shield(worker.died), 1.0)
+        assert "SIGKILL" in error.what
+        assert error.stage == 0
+        if pending is not None:
+            with pytest.raises(WorkerDied):
+                await asyncio.wait_for(pending, 1.0)
+
+    with_worker(body, **({"load_ms": 600_000} if moment == "loading" else {"hang_at": 0}))
+
+
+def test_a_deadline_names_stage_and_phase_and_shows_the_log() -> None:
+    async def body(worker: WorkerProcess) -> None:
+        await worker.wait_ready(READY_S)
+        with pytest.raises(DeadlineExceeded, match="stage 0") as caught:
+            await worker.embed_and_forward("r", PROMPT, 0)
+        assert caught.value.phase == "prefill at position 0"
+        assert any("hanging" in line for line in caught.value.log_tail)
+
+    with_worker(body, step_s=1.0, hang_at=0)
+
+
+def test_not_ready_in_time_is_a_deadline() -> None:
+    async def body(worker: WorkerProcess) -> None:
+        with pytest.raises(DeadlineExceeded, match="starting the worker"):
+            await worker.wait_ready(0.2)
+
+    with_worker(body, load_ms=600_000)
+
+
+def test_the_late_reply_of_a_cancelled_op_is_not_taken_for_the_next_ones() -> None:
+    async def body(worker: WorkerProcess) -> None:
+        await worker.wait_ready(READY_S)
+        step = asyncio.create_task(worker.embed_and_forward("r", PROMPT, 0))
+        await asyncio.sleep(0)
+        step.cancel()
+        assert await worker.tokenize("abc") == [97, 98, 99]
+        await worker.decode_step("r", 5, 2)
+
+    with_worker(body, step_ms=200)
+
+
+@pytest.mark.parametrize(
+    "moment", ["at once", "loading", "idle", "in a step", "after a death", "twice at once", "cancelled"]
+)
+def test_stop_ends_the_process_at_every_moment(moment: str) -> None:
+    async def run() -> None:
+        knobs = {"load_ms": 600_000} if moment == "loading" else {"hang_at": 0}
+        worker = await spawn(**knobs)
+        step: asyncio.Task[bytes] | None = None
+        if moment == "loading":
+            with pytest.raises(DeadlineExceeded):
+                await worker.wait_ready(1.0)
+        elif moment != "at once":
+            await worker.wait_ready(READY_S)
+        if moment == "in a step":
+            step = asyncio.create_task(worker.embed_and_forward("r", PROMPT, 0))
+            await until(lambda: any("hanging" in line for line in worker.log_tail))
+        if moment == "after a death":
+            os.kill(worker.pid, signal.SIGKILL)
+            await worker.died
+        if moment == "cancelled":
+            stop = asyncio.create_task(worker.stop(5))
+            await asyncio.sleep(0)
+            stop.cancel()
+        statuses = await asyncio.gather(*(worker.stop(5) for _ in range(2 if moment == "twice at once" else 1)))
+        assert set(statuses) == {-9 if moment == "after a death" else 0}
+        assert not alive(worker.pid)
+        assert worker.died.done() == (moment == "after a death")
+        if step is not None:
+            with pytest.raises(PpError):
+                await step
+
+    asyncio.run(run())
+
+
+def test_a_worker_that_does_not_listen_is_killed() -> None:
+    async def run() -> None:
+        worker = await spawn()
+        await worker.wait_ready(READY_S)
+        os.kill(worker.pid, signal.SIGSTOP)
+        assert await worker.stop(0.2) == -signal.SIGKILL
+        assert not alive(worker.pid)
+
+    asyncio.run(run())
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async def poll() -> None:
+        while not condition():  # noqa: ASYNC110 - log lines come from a callback of the transport
+            await asyncio.sleep(0.01)
+
+    await asyncio.wait_for(poll(), READY_S)
