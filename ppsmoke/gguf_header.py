@@ -22,39 +22,11 @@ ReadAt = Callable[[int, int], bytes]
 _Entry = tuple[str, tuple[int, ...], int, int]  # name, shape, type number, offset
 
 # Every type whose values gguf.quants can compute. By name, because the newest are not known to every gguf release.
-SUPPORTED_TENSOR_TYPES: frozenset[GGMLQuantizationType] = frozenset(
-    kind
-    for kind in GGMLQuantizationType
-    if kind.name
-    in [
-        "F32",
-        "F16",
-        "BF16",
-        "Q4_0",
-        "Q4_1",
-        "Q5_0",
-        "Q5_1",
-        "Q8_0",
-        "Q2_K",
-        "Q3_K",
-        "Q4_K",
-        "Q5_K",
-        "Q6_K",
-        "IQ1_S",
-        "IQ1_M",
-        "IQ2_XXS",
-        "IQ2_XS",
-        "IQ2_S",
-        "IQ3_XXS",
-        "IQ3_S",
-        "IQ4_NL",
-        "IQ4_XS",
-        "TQ1_0",
-        "TQ2_0",
-        "MXFP4",
-        "NVFP4",
-    ]
-)
+_READABLE = (
+    "F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ1_S",
+    "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S", "IQ4_NL", "IQ4_XS", "TQ1_0", "TQ2_0", "MXFP4", "NVFP4",
+)  # fmt: skip
+SUPPORTED_TENSOR_TYPES = frozenset(kind for kind in GGMLQuantizationType if kind.name in _READABLE)
 
 _MAX_HEADER_BYTES = 1 << 28
 _MAX_ARRAY_LENGTH = 1 << 24

@@ -173,6 +173,23 @@ def test_a_file_that_changed_meanwhile_is_fetched_from_the_start(
     assert fetch(server, cache).read_bytes() == bytes(changed)
 
 
+def test_without_an_etag_nothing_is_taken_up(server: FileServer, cache: Path, tiny_bytes: bytes) -> None:
+    """The rest might be of another file."""
+
+    def without_etag(answer: Any) -> Any:
+        def answer_without(request: Request) -> Reply:
+            reply = answer(request)
+            del reply.headers["ETag"]
+            return reply
+
+        return answer_without
+
+    whole = without_etag(file_answer(tiny_bytes))
+    server.answers["/m/tiny.gguf"] = then(whole, without_etag(breaking(tiny_bytes, 700_000)), whole)
+    assert fetch(server, cache).read_bytes() == tiny_bytes
+    assert body_requests(server) == [None, None]
+
+
 def test_a_connection_that_always_breaks_ends_with_a_sentence(
     server: FileServer, cache: Path, tiny_bytes: bytes
 ) -> None:
@@ -413,9 +430,16 @@ def test_partials_of_dead_processes_are_swept_in_other_folders_too(
     dead, alive = other / f"x.gguf.partial-{gone.pid}-00aa", other / f"y.gguf.partial-{os.getpid()}-00bb"
     dead.touch()
     alive.touch()
-    fetch(server, cache)
+    path = fetch(server, cache)
     assert not dead.exists()
     assert alive.exists()
+
+    # In a folder whose lock we hold nobody else writes, whatever process has that number now.
+    path.unlink()
+    stale = path.with_name(f"tiny.gguf.partial-{os.getpid()}-00cc")
+    stale.touch()
+    fetch(server, cache)
+    assert not stale.exists()
 
 
 def test_a_cached_file_of_another_size_is_corrupt(server: FileServer, cache: Path, tiny_bytes: bytes) -> None:

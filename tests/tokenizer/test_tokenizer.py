@@ -39,6 +39,14 @@ def test_user_defined_tokens_are_always_parsed_and_shown() -> None:
     assert tokenizer.decode(ids, skip_special=True) == "<think>x"
 
 
+def test_of_special_tokens_that_overlap_the_longest_is_cut_out_first() -> None:
+    longer = "<|im_end|>!"
+    tokenizer = Tokenizer.from_gguf(
+        metadata(tokens=[*TOKENS, longer], token_type=[3, 3, 3] + [1] * (len(TOKENS) - 3) + [3])
+    )
+    assert tokenizer.encode("<|im_end|><|im_end|>!") == [2, len(TOKENS)]
+
+
 @pytest.mark.parametrize(
     ("pre", "add_bos_token", "expected"),
     [("smollm", None, False), ("qwen2", None, False), ("llama-bpe", None, True), ("llama-bpe", False, False)],
