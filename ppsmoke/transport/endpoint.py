@@ -98,7 +98,7 @@ class Endpoint:
         try:
             await asyncio.wait_for(self._endpoint.close(), deadline_s)
         except TimeoutError:
-            log.warning("the network endpoint did not close within %g s", deadline_s)
+            log.info("the network endpoint did not close within %g s", deadline_s)
         except IROH_ERRORS as error:
             log.debug("closing the network endpoint: %s", iroh_text(error))
 

@@ -42,6 +42,12 @@ class FrameCutter:
         size = self._size()
         if size is None or self._have < PREFIX_BYTES + size:
             return None
+        start = self._offset + PREFIX_BYTES
+        if self._tail and self._have == PREFIX_BYTES + size:  # a big frame and nothing behind it: one copy
+            frame = b"".join([memoryview(self._head)[start:], *self._tail])
+            self._head, self._offset, self._have = b"", 0, 0
+            self._tail.clear()
+            return frame
         self._gather(PREFIX_BYTES + size)
         start = self._offset + PREFIX_BYTES
         frame = self._head[start : start + size]

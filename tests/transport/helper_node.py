@@ -1,4 +1,8 @@
-"""A node in a process of its own, to be stopped or killed: prints its ticket, links with the ticket it is given."""
+"""A node in a process of its own, to be stopped or killed.
+
+It links with the ticket it is given and prints `linked`; a line on stdin is the reason it leaves with. When the link
+goes down it prints how many messages it got and why.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +20,13 @@ async def main(name: str, silence_limit_s: float, ticket: str) -> None:
         await own.mesh.link(other)
         print("linked", flush=True)
         loop = asyncio.get_running_loop()
-        line = await loop.run_in_executor(None, sys.stdin.readline)
-        await own.mesh.close(line.strip() or "stdin closed")
+        told = loop.run_in_executor(None, sys.stdin.readline)
+        lost = asyncio.create_task(own.events.until(lambda: bool(own.events.down), 600))
+        await asyncio.wait([told, lost], return_when=asyncio.FIRST_COMPLETED)
+        if own.events.down:
+            print(len(own.events.messages), own.events.down[0][1], flush=True)
+        lost.cancel()
+        await own.mesh.close((await told).strip() or "stdin closed")
 
 
 if __name__ == "__main__":

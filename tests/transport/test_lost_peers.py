@@ -51,13 +51,13 @@ def test_a_stopped_process_falls_silent_and_may_come_back() -> None:
 
 def test_a_process_that_was_stopped_itself_does_not_accuse_its_peer() -> None:
     async def work() -> None:
-        async with peer("orchestrator") as own, child("stage 1", own, silence_limit_s=2.0) as process:
+        async with peer("orchestrator") as own, child("stage 1", own, silence_limit_s=1.5) as process:
             await own.events.until(lambda: own.events.up == ["stage 1"])
             process.send_signal(signal.SIGSTOP)
-            await asyncio.sleep(4.0)
+            await asyncio.sleep(2.5)
             process.send_signal(signal.SIGCONT)
             for number in range(3):
-                await asyncio.sleep(1.0)
+                await asyncio.sleep(0.5)
                 assert not own.events.down
                 await own.mesh.send(next(iter(own.mesh.linked())), "control", {"number": number})
             assert not own.events.down
@@ -91,6 +91,24 @@ def test_an_orderly_leave_of_a_process_is_known_with_its_reason() -> None:
             assert isinstance(reason, PeerLeft)
             assert reason.what == "stage 1 left: out of memory"
             assert await asyncio.wait_for(process.wait(), PATIENCE_S) == 0
+
+    run_clean(work())
+
+
+def test_a_leave_waits_until_a_slow_peer_has_what_was_sent_before() -> None:
+    async def work() -> None:
+        async with peer("orchestrator") as own, child("stage 1", own) as process:
+            await own.events.until(lambda: own.events.up == ["stage 1"])
+            process.send_signal(signal.SIGSTOP)
+            (stage,) = own.mesh.linked()
+            await own.mesh.send(stage, "control", {"big": "x" * 900_000})
+            closing = asyncio.create_task(own.mesh.close("the run is over", deadline_s=30))
+            await asyncio.sleep(0.3)
+            process.send_signal(signal.SIGCONT)
+            assert process.stdout is not None
+            line = await asyncio.wait_for(process.stdout.readline(), PATIENCE_S)
+            assert line == b"1 orchestrator left: the run is over\n"
+            await closing
 
     run_clean(work())
 
