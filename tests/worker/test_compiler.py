@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from ppsmoke_worker import compiler
+from ppsmoke_worker.compiler import default_cache_dir, find_compiler
+
+from ppsmoke.errors import CompilerUnavailable
+from tests.worker.harness import PipedWorker
+
+
+def script(path: Path, text: str) -> Path:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_a_compiler_that_does_not_work_is_passed_over(tmp_path: Path) -> None:
+    broken = script(tmp_path / "clang", "echo 'error: no such target' >&2; exit 1")
+    silent = script(tmp_path / "cc", "exit 0")
+    found = find_compiler({**os.environ, "CC": str(silent), "PATH": f"{tmp_path}:/usr/bin:/bin"}, tmp_path)
+    assert found.command[0] not in (str(broken), str(silent))
+
+
+def test_the_named_compiler_comes_first(tmp_path: Path) -> None:
+    works = find_compiler(os.environ, tmp_path)
+    wrapper = script(tmp_path / "my clang", f"""exec {" ".join(f"'{part}'" for part in works.command)} "$@" """)
+    found = find_compiler({**os.environ, "CC": str(wrapper)}, tmp_path)
+    assert found.command == (str(wrapper),)
+    assert found.identity != works.identity
+
+
+def test_without_any_compiler_the_error_says_what_was_tried_and_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiler.importlib.util, "find_spec", lambda name: None)
+    script(tmp_path / "clang", "echo 'clang: error: unable to frobnicate' >&2; exit 1")
+    with pytest.raises(CompilerUnavailable, match="unable to frobnicate") as caught:
+        find_compiler({"PATH": str(tmp_path)}, tmp_path)
+    assert caught.value.remedy is not None
+    assert "pip install ziglang" in caught.value.remedy
+
+
+def test_the_cache_directory_follows_the_usual_variables(tmp_path: Path) -> None:
+    assert default_cache_dir({"PP_SMOKE_CACHE": str(tmp_path), "XDG_CACHE_HOME": "/x"}) == tmp_path
+    assert default_cache_dir({"XDG_CACHE_HOME": "/x"}) == Path("/x/pp-smoke-run")
+    assert default_cache_dir({}).name == "pp-smoke-run"
+
+
+@pytest.mark.parametrize("obstacle", ["unwritable", "corrupt"])
+def test_a_kernel_cache_that_cannot_be_used_is_done_without(obstacle: str, tmp_path: Path, tiny_model: Path) -> None:
+    cache = tmp_path / "cache"
+    if obstacle == "unwritable":
+        cache.write_text("a file where the directory should be")
+    else:
+        identity = find_compiler(os.environ, tmp_path).identity
+        (cache / "kernels").mkdir(parents=True)
+        (cache / "kernels" / f"cpu-{identity}.db").write_bytes(b"no database" * 1000)
+    arguments = ("--model", str(tiny_model), "--stage", "1", "--num-stages", "8", "--device", "CPU")
+    with PipedWorker(arguments, {"PP_SMOKE_CACHE": str(cache)}) as worker:
+        assert worker.ready()["device"] == "CPU"
+        assert any("kernels are not cached" in line for line in worker.log)
+
+
+def test_a_worker_leaves_nothing_in_its_current_directory_or_temp(tmp_path: Path, tiny_model: Path) -> None:
+    cache, temp = tmp_path / "cache", tmp_path / "temp"
+    temp.mkdir()
+    arguments = ("--model", str(tiny_model), "--stage", "1", "--num-stages", "8", "--device", "CPU")
+    env = {"PP_SMOKE_CACHE": str(cache), "TMPDIR": str(temp), "DEBUG": "*", "NOOPT": "0", "HOME": str(tmp_path)}
+    with PipedWorker(arguments, env) as worker:
+        worker.ready()
+    assert list(temp.iterdir()) == []
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cache", "temp"]
