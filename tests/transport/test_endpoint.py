@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import ipaddress
+
+import pytest
+
+from ppsmoke.transport import Endpoint, TicketInvalid, node_id_of, parse_ticket
+from ppsmoke.transport import endpoint as module
+from tests.transport.kit import key_of, run_clean
+
+
+def hosts(endpoint: Endpoint) -> set[str]:
+    return {address.rpartition(":")[0].strip("[]") for address in endpoint.direct_addresses()}
+
+
+def test_a_key_has_32_bytes_and_always_gives_the_same_id() -> None:
+    assert node_id_of(key_of("a")) == node_id_of(key_of("a")) != node_id_of(key_of("b"))
+    assert len(bytes.fromhex(node_id_of(key_of("a")))) == 32
+    for length in (0, 31, 33):
+        with pytest.raises(ValueError, match=f"a node key has 32 bytes, not {length}"):
+            node_id_of(bytes(length))
+
+
+def test_loopback_only_means_loopback_in_both_families() -> None:
+    async def work() -> None:
+        endpoint = await Endpoint.bind(key_of("a"), loopback_only=True)
+        found = [str(address) for address in endpoint._endpoint.bound_sockets()]
+        assert found
+        assert all(ipaddress.ip_address(host).is_loopback for host in hosts(endpoint))
+        assert all(ipaddress.ip_address(a.rpartition(":")[0].strip("[]")).is_loopback for a in found), found
+        await endpoint.close()
+
+    run_clean(work())
+
+
+def test_an_address_survives_its_ticket() -> None:
+    async def work() -> None:
+        endpoint = await Endpoint.bind(key_of("a"), loopback_only=True)
+        node_id, address = parse_ticket(endpoint.ticket())
+        assert node_id == endpoint.node_id == node_id_of(key_of("a"))
+        assert sorted(address.direct_addresses()) == sorted(endpoint.direct_addresses())
+        await endpoint.close()
+        await endpoint.close()
+
+    run_clean(work())
+
+
+@pytest.mark.parametrize("junk", ["", "endpoint", "endpointaa", "127.0.0.1:80", "é", "x" * 100_000])
+def test_junk_is_no_ticket(junk: str) -> None:
+    with pytest.raises(TicketInvalid):
+        parse_ticket(junk)
+
+
+def test_a_machine_without_ipv6_loopback_binds_ipv4_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    bound: list[str] = []
+
+    class Builder:
+        def __init__(self) -> None:
+            self.real = module_builder()
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self.real, name)
+
+        def bind_addr(self, address: str) -> None:
+            bound.append(address)
+            self.real.bind_addr(address)
+
+    module_builder = module.iroh.EndpointBuilder
+    monkeypatch.setattr(module.iroh, "EndpointBuilder", Builder)
+
+    async def work() -> None:
+        for has_ipv6 in (True, False):
+            monkeypatch.setattr(module, "_has_ipv6_loopback", lambda answer=has_ipv6: answer)
+            endpoint = await Endpoint.bind(key_of("a"), loopback_only=True)
+            await endpoint.close()
+
+    run_clean(work())
+    assert bound == ["127.0.0.1:0", "[::1]:0", "127.0.0.1:0"]
