@@ -24,6 +24,7 @@ from ppsmoke.errors import EnvironmentFault, PpError
 from ppsmoke.terminal import Terminal
 
 _NAME_WIDTH = len("libraries")
+_COLORS = {Status.OK: "green", Status.WARN: "yellow", Status.FAIL: "red"}
 _QUICK_S = 20.0
 _IMPORT_S = 60.0
 
@@ -47,8 +48,9 @@ def doctor_command(*, as_json: bool, device: str = "") -> int:
                 terminal.settle()
                 results.append((check.name, finding))
                 if not as_json:
-                    for line in _lines(check.name, finding):
-                        print(line, flush=True)
+                    _print(check.name, finding)
+    except BrokenPipeError:  # the reader has seen enough
+        return 0
     finally:
         terminal.settle()
     failed = [name for name, finding in results if finding.status is Status.FAIL]
@@ -95,24 +97,28 @@ def _checks(probe: ProbeProcess) -> Iterator[Check]:
     yield Check("vast.ai", _QUICK_S, lambda: checks.vast_key_finding(os.environ))
 
 
-def _lines(name: str, finding: Finding) -> list[str]:
-    """One line where the output is read by a program; on a terminal, wrapped under the third column."""
-    is_terminal = sys.stdout.isatty()
+def describe(name: str, finding: Finding, width: int | None) -> list[str]:
+    """One line, or with a width (of a terminal) as many as it takes, wrapped under the third column."""
     head = f"{finding.status.value:<4}  {name:<{_NAME_WIDTH}}  "
-    remedy = f"fix: {finding.remedy}" if finding.remedy else ""
-    if not is_terminal:
-        return ["  ".join(text for text in (head + finding.found, remedy) if text)]
-    width = max(20, shutil.get_terminal_size().columns - len(head))
-    texts = [
-        line
-        for text in (finding.found, remedy)
-        for line in textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
+    texts = [finding.found, f"fix: {finding.remedy}"] if finding.remedy else [finding.found]
+    if width is None:
+        return [head + "  ".join(texts)]
+    room = max(20, width - len(head))
+    lines = [
+        line for text in texts for line in textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False)
     ]
-    lines = [(" " * len(head) if number else head) + text for number, text in enumerate(texts)]
-    color = {Status.OK: "green", Status.WARN: "yellow", Status.FAIL: "red"}.get(finding.status)
+    return [(" " * len(head) if number else head) + line for number, line in enumerate(lines)]
+
+
+def _print(name: str, finding: Finding) -> None:
+    if not sys.stdout.isatty():
+        print(*describe(name, finding, None), flush=True)
+        return
+    first, *others = describe(name, finding, shutil.get_terminal_size().columns)
+    color = _COLORS.get(finding.status)
     if color and not os.environ.get("NO_COLOR"):
-        lines[0] = typer.style(lines[0][:4], fg=color) + lines[0][4:]
-    return lines
+        first = typer.style(first[:4], fg=color) + first[4:]
+    print(first, *others, sep="\n", flush=True)
 
 
 def _as_json(name: str, finding: Finding) -> dict[str, str | None]:

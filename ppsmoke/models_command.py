@@ -26,7 +26,7 @@ from ppsmoke.models import (
 from ppsmoke.terminal import Terminal, columns, size
 
 models_app = typer.Typer(
-    rich_markup_mode=None,
+    rich_markup_mode="rich",
     help="List, fetch and remove models. Without a command: list.\n\n"
     "The cache is $PP_SMOKE_CACHE, else $XDG_CACHE_HOME/pp-smoke-run, else ~/.cache/pp-smoke-run.",
 )

@@ -71,6 +71,11 @@ def _run_kernel(settings: DeviceSettings) -> None:
         raise DeviceUnavailable(
             f"tinygrad cannot be imported: {error}", remedy="pip install tinygrad==0.14.0"
         ) from error
+    except Exception as error:  # it reads many variables with everyday names, and wants numbers in them
+        raise DeviceUnavailable(
+            f"tinygrad cannot be imported ({type(error).__name__}: {error})",
+            remedy="look for a variable of the environment that it reads as a number, as NO_COLOR or TRAINING",
+        ) from error
     try:
         if settings.compiler is not None:
             from ppsmoke_worker.clang import use_compiler
