@@ -7,7 +7,11 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
+
+from ppsmoke.models import ensure_model, list_models, parse_model
 
 
 @dataclass
@@ -131,3 +135,20 @@ class Recorder:
 
     def note(self, message: str) -> None:
         self.notes.append(message)
+
+
+ENV: dict[str, str] = {"HOME": "/nonexistent"}
+
+
+def fetch(server: FileServer, cache: Path, path: str = "/m/tiny.gguf", **options: Any) -> Path:
+    options.setdefault("env", ENV)
+    return ensure_model(parse_model(server.url + path), cache_dir=cache, **options)
+
+
+def left_over(cache: Path) -> list[str]:
+    """Every file of the cache except locks and whole models."""
+    return sorted(
+        str(path.relative_to(cache))
+        for path in cache.rglob("*")
+        if path.is_file() and ".locks" not in path.parts and (path.suffix != ".gguf" or not list_models(cache))
+    )

@@ -18,7 +18,6 @@ import pytest
 
 from fixtures.tiny_gguf import write_tiny_gguf
 from ppsmoke.errors import (
-    GgufMalformed,
     GgufTruncated,
     ModelCorrupt,
     ModelFetchFailed,
@@ -28,23 +27,7 @@ from ppsmoke.errors import (
 )
 from ppsmoke.models import cache as cache_module
 from ppsmoke.models import ensure_model, list_models, parse_model, remove_model, verify_model
-from tests.models.kit import FileServer, Recorder, Reply, Request, always, file_answer, then
-
-ENV: dict[str, str] = {"HOME": "/nonexistent"}
-
-
-def fetch(server: FileServer, cache: Path, path: str = "/m/tiny.gguf", **options: Any) -> Path:
-    options.setdefault("env", ENV)
-    return ensure_model(parse_model(server.url + path), cache_dir=cache, **options)
-
-
-def left_over(cache: Path) -> list[str]:
-    """Every file of the cache except locks and whole models."""
-    return sorted(
-        str(path.relative_to(cache))
-        for path in cache.rglob("*")
-        if path.is_file() and ".locks" not in path.parts and (path.suffix != ".gguf" or not list_models(cache))
-    )
+from tests.models.kit import ENV, FileServer, Recorder, Reply, Request, always, fetch, file_answer, left_over, then
 
 
 def test_fetch_then_offline(server: FileServer, cache: Path, tiny_bytes: bytes) -> None:
@@ -464,63 +447,6 @@ def test_a_flipped_bit_is_found_when_hashes_are_asked_for(server: FileServer, ca
     verify_model(model, hashes=False)
     with pytest.raises(ModelCorrupt, match="sha256"):
         verify_model(model, hashes=True)
-
-
-class TestSplit:
-    @pytest.fixture
-    def parts(self, server: FileServer, tmp_path: Path) -> list[Path]:
-        first = write_tiny_gguf(tmp_path / "s.gguf", blocks=2, split_max_tensors=9)
-        parts = sorted(first.parent.glob("s-*.gguf"))
-        for part in parts:
-            server.answers[f"/m/{part.name}"] = file_answer(part.read_bytes())
-        return parts
-
-    def test_every_part_is_fetched(self, server: FileServer, cache: Path, parts: list[Path]) -> None:
-        path = fetch(server, cache, f"/m/{parts[0].name}?download=true")
-        assert path.name == parts[0].name
-        assert [(path.parent / part.name).read_bytes() for part in parts] == [part.read_bytes() for part in parts]
-        asked = len(server.requests)
-        assert fetch(server, cache, f"/m/{parts[0].name}?download=true") == path
-        assert len(server.requests) == asked
-
-    def test_only_what_is_missing_is_fetched_again(self, server: FileServer, cache: Path, parts: list[Path]) -> None:
-        second = server.answers[f"/m/{parts[1].name}"]
-
-        def body_fails(request: Request) -> Reply:
-            return second(request) if request.range is not None else Reply(404)
-
-        server.answers[f"/m/{parts[1].name}"] = body_fails
-        with pytest.raises(ModelFetchFailed, match="404"):
-            fetch(server, cache, f"/m/{parts[0].name}")
-        server.answers[f"/m/{parts[1].name}"] = second
-        server.requests.clear()
-        fetch(server, cache, f"/m/{parts[0].name}")
-        assert set(server.paths()) == {f"/m/{part.name}" for part in parts[1:]}
-
-    def test_a_missing_part_is_named_before_anything_is_fetched(
-        self, server: FileServer, cache: Path, parts: list[Path]
-    ) -> None:
-        del server.answers[f"/m/{parts[2].name}"]
-        with pytest.raises(ModelFetchFailed, match=f"no file {parts[2].name}"):
-            fetch(server, cache, f"/m/{parts[0].name}")
-        assert all(request.range is not None for request in server.requests)
-
-    def test_parts_of_two_models_are_refused(self, server: FileServer, cache: Path, parts: list[Path]) -> None:
-        server.answers[f"/m/{parts[1].name}"] = file_answer(parts[2].read_bytes())
-        with pytest.raises(GgufMalformed, match="its name and place say part 1 of 3"):
-            fetch(server, cache, f"/m/{parts[0].name}")
-
-    def test_a_foreign_split_model_without_ranges_leaves_nothing(
-        self, server: FileServer, cache: Path, tmp_path: Path
-    ) -> None:
-        first = write_tiny_gguf(
-            tmp_path / "moe.gguf", blocks=2, split_max_tensors=9, overrides={"llama.expert_count": 4}
-        )
-        for part in first.parent.glob("moe-*.gguf"):
-            server.answers[f"/m/{part.name}"] = file_answer(part.read_bytes(), ranges=False)
-        with pytest.raises(UnsupportedModel, match="4 experts"):
-            fetch(server, cache, f"/m/{first.name}")
-        assert not list(cache.rglob("*.gguf"))
 
 
 def test_no_transport_error_of_httpx_is_unmapped(
