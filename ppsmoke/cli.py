@@ -71,6 +71,9 @@ def _run_app(arguments: list[str]) -> int:
         return _report(error, as_json=as_json, debug=debug)
     except BrokenPipeError:
         return 0
+    except SystemExit:
+        # The command line's library ends like this when the reader of a help or a list went away.
+        return 0
     except Exception as error:
         failure = RunFailed(
             f"unexpected {type(error).__name__}: {error}",

@@ -11,7 +11,7 @@ import math
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
@@ -57,6 +57,13 @@ class GgufTensor:
     part: int  # which file of the collection, from 0
     offset: int  # of the first data byte, from the start of its part's file
     nbytes: int
+
+
+class TensorTable(Protocol):
+    """Whatever knows a whole model's tensors: an open file, or the headers of one that is still elsewhere."""
+
+    @property
+    def tensors(self) -> Mapping[str, GgufTensor]: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,7 +95,7 @@ def model_facts(metadata: Mapping[str, Any], tensors: Mapping[str, GgufTensor], 
     return facts
 
 
-def stage_tensors(gguf: GgufFile, facts: ModelFacts, layer_start: int, layer_end_exclusive: int) -> tuple[str, ...]:
+def stage_tensors(facts: ModelFacts, layer_start: int, layer_end_exclusive: int) -> tuple[str, ...]:
     """The names of exactly the tensors that the stage of this block range reads.
 
     The first stage only looks rows of `token_embd.weight` up; the last has `output_norm.weight` and its head, which is

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import psutil
 
 from ppsmoke.errors import NotEnoughMemory
+from ppsmoke.gguf_header import TensorTable
 from ppsmoke.messages import EdgeKind
+from ppsmoke.model_facts import ModelFacts
 from ppsmoke.orchestrator.options import RunOptions
-from ppsmoke.plan import EdgePlan, RunPlan, build_plan
+from ppsmoke.plan import EdgePlan, RunPlan, build_plan, check_stage_count
 from ppsmoke.request import model_plan
 from ppsmoke.roles import layer_range, role_of
-from ppsmoke.stage_memory import StageMemory
+from ppsmoke.stage_memory import StageMemory, stage_memory
 from ppsmoke.terminal import columns, size
 
 _CGROUP = Path("/sys/fs/cgroup")
@@ -26,11 +28,21 @@ def stage_memories(options: RunOptions) -> list[StageMemory]:
     return [options.model.stage_memory(start, end, options.context) for start, end in ranges]
 
 
-def check_memory(options: RunOptions, available: Callable[[], int] | None = None) -> None:
-    """Raises NotEnoughMemory that names the first stage that does not fit behind those before it."""
-    free = (available or available_memory)()
+def check_announced_model(num_stages: int, context: int) -> Callable[[ModelFacts, TensorTable], None]:
+    """Refuses by its headers a model that is not here yet: too few blocks for the stages, or not enough memory."""
+
+    def judge(facts: ModelFacts, table: TensorTable) -> None:
+        check_stage_count(num_stages, facts.num_layers)
+        ranges = [layer_range(index, num_stages, facts.num_layers) for index in range(num_stages)]
+        check_memory([stage_memory(table, facts, start, end, context) for start, end in ranges], available_memory())
+
+    return judge
+
+
+def check_memory(memories: Sequence[StageMemory], free: int) -> None:
+    """Raises NotEnoughMemory that names the first stage that does not fit into `free` bytes behind those before it."""
     needed = 0
-    for index, memory in enumerate(stage_memories(options)):
+    for index, memory in enumerate(memories):
         needed += memory.total_bytes
         if needed > free:
             raise NotEnoughMemory(

@@ -21,7 +21,13 @@ from ppsmoke.orchestrator.result import RunResult
 from ppsmoke.orchestrator.run import LocalRun
 from ppsmoke.output import RunOutput
 from ppsmoke.plan import check_stage_count
-from ppsmoke.preflight import check_memory, describe_plan
+from ppsmoke.preflight import (
+    available_memory,
+    check_announced_model,
+    check_memory,
+    describe_plan,
+    stage_memories,
+)
 from ppsmoke.request import Model, fit_to_context, is_stub, open_model
 from ppsmoke.signals import raise_on_signals
 from ppsmoke.terminal import Terminal, short_path
@@ -66,7 +72,7 @@ def run_command(command: RunCommand) -> int:
         if command.plan:
             print("\n".join(describe_plan(options)), flush=True)
             return 0
-        check_memory(options)
+        check_memory(stage_memories(options), available_memory())
         result, verification = _serve(command, options, terminal)
         result.times.model = prepared
     except PpError as error:
@@ -125,7 +131,9 @@ def _open(command: RunCommand, terminal: Terminal) -> Model:
     if path is None:
         terminal.line(f"fetching {ref.id}")
         with nullcontext(SilentProgress()) if command.quiet else show_progress() as progress:
-            path = ensure_model(ref, progress=progress)
+            path = ensure_model(
+                ref, progress=progress, judge=check_announced_model(command.num_stages, command.context)
+            )
     return open_model(ref.id, path)
 
 

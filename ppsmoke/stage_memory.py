@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from gguf.constants import GGMLQuantizationType
 
-from ppsmoke.gguf_file import GgufFile
+from ppsmoke.gguf_header import TensorTable
 from ppsmoke.model_facts import ModelFacts, stage_tensors
 
 PREFILL_ROWS = 32  # tokens in one pass of the prefill kernels
@@ -36,7 +36,7 @@ class StageMemory:
 
 
 def stage_memory(
-    gguf: GgufFile,
+    model: TensorTable,
     facts: ModelFacts,
     layer_start: int,
     layer_end_exclusive: int,
@@ -44,12 +44,12 @@ def stage_memory(
     weights: str = "auto",
 ) -> StageMemory:
     """The memory of the stage with this block range; reads no tensor data. `weights` as in weight_width_bytes."""
-    matrix_width = weight_width_bytes(gguf, weights)
-    names = stage_tensors(gguf, facts, layer_start, layer_end_exclusive)
+    matrix_width = weight_width_bytes(model, weights)
+    names = stage_tensors(facts, layer_start, layer_end_exclusive)
     is_last = layer_end_exclusive == facts.num_layers
     file_bytes = weight_bytes = 0
     for name in names:
-        tensor = gguf.tensors[name]
+        tensor = model.tensors[name]
         file_bytes += tensor.nbytes
         if name == "token_embd.weight" and not (is_last and facts.tied_head):
             continue  # rows are looked up in the file
@@ -65,7 +65,7 @@ def stage_memory(
     return StageMemory(file_bytes, weight_bytes, blocks * kv_bytes_per_block(facts, context), scratch_bytes)
 
 
-def weight_width_bytes(gguf: GgufFile, weights: str = "auto") -> int:
+def weight_width_bytes(model: TensorTable, weights: str = "auto") -> int:
     """Bytes of one value of a matrix in memory: 2 for f16, 4 for f32.
 
     auto: f16, which adds less than the file's own rounding did, unless the file has matrices of F32 or BF16, whose
@@ -74,7 +74,7 @@ def weight_width_bytes(gguf: GgufFile, weights: str = "auto") -> int:
     if weights != "auto":
         return {"f16": 2, "f32": 4}[weights]
     wide = (GGMLQuantizationType.F32, GGMLQuantizationType.BF16)
-    return 4 if any(len(tensor.shape) > 1 and tensor.type in wide for tensor in gguf.tensors.values()) else 2
+    return 4 if any(len(tensor.shape) > 1 and tensor.type in wide for tensor in model.tensors.values()) else 2
 
 
 def kv_bytes_per_block(facts: ModelFacts, context: int) -> int:

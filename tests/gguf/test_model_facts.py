@@ -57,7 +57,7 @@ def test_defaults_of_keys_that_files_leave_out(tmp_path: Path) -> None:
 def test_stages_together_read_every_tensor_and_nothing_twice(tmp_path: Path, count: int, tied: bool) -> None:
     with open_gguf(tiny(tmp_path, blocks=8, tied=tied)) as gguf:
         facts = read_model_facts(gguf)
-        parts = [stage_tensors(gguf, facts, *layer_range(index, count, 8)) for index in range(count)]
+        parts = [stage_tensors(facts, *layer_range(index, count, 8)) for index in range(count)]
         names = [name for part in parts for name in part]
         assert set(names) == set(gguf.tensors)
         twice = {name for name in names if names.count(name) > 1}
@@ -67,7 +67,7 @@ def test_stages_together_read_every_tensor_and_nothing_twice(tmp_path: Path, cou
 def test_every_stage_reads_the_rope_factors(tmp_path: Path) -> None:
     with open_gguf(tiny(tmp_path, blocks=3, rope_freqs=True)) as gguf:
         facts = read_model_facts(gguf)
-        assert all("rope_freqs.weight" in stage_tensors(gguf, facts, block, block + 1) for block in range(3))
+        assert all("rope_freqs.weight" in stage_tensors(facts, block, block + 1) for block in range(3))
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {

@@ -21,7 +21,7 @@ def test_a_worker_reads_exactly_the_tensors_of_its_stage(num_stages: int, tiny_m
         facts = read_model_facts(gguf)
         for stage in range(num_stages):
             start, end = layer_range(stage, num_stages, facts.num_layers)
-            names = set(stage_tensors(gguf, facts, start, end))
+            names = set(stage_tensors(facts, start, end))
             if stage < num_stages - 1:
                 names.discard("token_embd.weight")  # only rows of it, when they are looked up
             expected = sum(gguf.tensors[name].nbytes for name in names)
