@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -73,13 +75,7 @@ def _cgroup_bytes(name: str) -> int | None:
 def describe_plan(options: RunOptions) -> list[str]:
     """The run plan as text: stages with their blocks and bytes, edges, the size of an activation."""
     stages = options.num_stages
-    plan = build_plan(
-        run_id=options.run_id,
-        model=model_plan(options.model, options.context),
-        generation=options.generation,
-        orchestrator_id=f"{stages:064x}",
-        node_ids=[f"{index:064x}" for index in range(stages)],
-    )
+    plan = _plan(options)
     memories = stage_memories(options)
     rows = [("stage", "role", "blocks", "weights in file", "weights in memory", "KV cache", "in all")]
     for stage, memory in zip(plan.stages, memories, strict=True):
@@ -107,6 +103,22 @@ def describe_plan(options: RunOptions) -> list[str]:
         "",
         _activation_line(plan),
     ]
+
+
+def plan_json(options: RunOptions) -> dict[str, Any]:
+    """The run plan as an object: `plan`, and `memory` in bytes of each stage; node ids are placeholders."""
+    memories = [{**asdict(memory), "total_bytes": memory.total_bytes} for memory in stage_memories(options)]
+    return {"plan": _plan(options).model_dump(mode="json"), "memory": memories}
+
+
+def _plan(options: RunOptions) -> RunPlan:
+    return build_plan(
+        run_id=options.run_id,
+        model=model_plan(options.model, options.context),
+        generation=options.generation,
+        orchestrator_id=f"{options.num_stages:064x}",
+        node_ids=[f"{index:064x}" for index in range(options.num_stages)],
+    )
 
 
 def _edge_row(edge: EdgePlan) -> tuple[str, ...]:

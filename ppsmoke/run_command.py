@@ -26,6 +26,7 @@ from ppsmoke.preflight import (
     check_announced_model,
     check_memory,
     describe_plan,
+    plan_json,
     stage_memories,
 )
 from ppsmoke.request import Model, fit_to_context, is_stub, open_model
@@ -70,7 +71,8 @@ def run_command(command: RunCommand) -> int:
         options = _prepare(command, terminal, run_id)
         prepared = time.monotonic() - began
         if command.plan:
-            print("\n".join(describe_plan(options)), flush=True)
+            text = json.dumps(plan_json(options)) if command.as_json else "\n".join(describe_plan(options))
+            print(text, flush=True)
             return 0
         check_memory(stage_memories(options), available_memory())
         result, verification = _serve(command, options, terminal)
@@ -152,7 +154,8 @@ def _serve(command: RunCommand, options: RunOptions, terminal: Terminal) -> tupl
     verification = None
     if result.error is None:
         terminal.line(_summary(result))
-        if command.verify:
+        # A run that was cut short, its reader gone, has nothing whole to compare.
+        if command.verify and result.finish_reason is not None:
             verification = verify_tokens(options, result.tokens, terminal)
             terminal.line(verification.describe())
             if not verification.equal:

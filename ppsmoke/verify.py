@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from typing import Any
 
 from ppsmoke.errors import RunFailed, error_class
 from ppsmoke.orchestrator.options import RunOptions
+from ppsmoke.signals import signals_held
 from ppsmoke.terminal import Terminal
 
 
@@ -62,8 +64,14 @@ def verify_tokens(options: RunOptions, tokens: Sequence[int], terminal: Terminal
         reference = _decode_in_one_process(options, terminal)
     finally:
         terminal.settle()
-    # A run that was cut short (a closed output) is compared as far as it went.
     return Verification(tuple(tokens), tuple(reference))
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Kill it with its compilers, unless it has ended."""
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 def _decode_in_one_process(options: RunOptions, terminal: Terminal) -> list[int]:
@@ -81,23 +89,26 @@ def _decode_in_one_process(options: RunOptions, terminal: Terminal) -> list[int]
             "seed": generation.sample_seed,
         },
     }
-    process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "ppsmoke_worker.reference"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        process_group=0,
-        env={**os.environ, "PP_WORKER_PARENT": str(os.getpid())},
-    )
+    process: subprocess.Popen[bytes] | None = None
     try:
+        with signals_held():
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "ppsmoke_worker.reference"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                process_group=0,
+                env={**os.environ, "PP_WORKER_PARENT": str(os.getpid())},
+            )
         out, err = process.communicate(json.dumps(request).encode(), timeout=options.deadlines.response)
     except subprocess.TimeoutExpired:
         raise RunFailed(
             f"one process did not decode the request within {options.deadlines.response:g} s", phase="verify"
         ) from None
     finally:
-        process.kill()
-        process.wait()
+        if process is not None:
+            with signals_held():
+                _end(process)
     tail = [line for line in err.decode(errors="replace").splitlines() if line.strip()][-12:]
     for line in reversed(out.splitlines()):
         answer = json.loads(line)

@@ -22,9 +22,12 @@ from ppsmoke.errors import (
     ModelCorrupt,
     ModelFetchFailed,
     NotEnoughDisk,
+    NotEnoughMemory,
     PpError,
     UnsupportedModel,
 )
+from ppsmoke.gguf_header import TensorTable
+from ppsmoke.model_facts import ModelFacts
 from ppsmoke.models import cache as cache_module
 from ppsmoke.models import ensure_model, list_models, parse_model, remove_model, verify_model
 from tests.models.kit import ENV, FileServer, Recorder, Reply, Request, always, fetch, file_answer, left_over, then
@@ -66,6 +69,20 @@ def test_a_foreign_architecture_is_refused_before_the_file_is_fetched(
     server.answers["/m/moe.gguf"] = file_answer(padded)
     with pytest.raises(UnsupportedModel, match="4 experts"):
         fetch(server, cache, "/m/moe.gguf")
+    assert all(request.range is not None for request in server.requests)
+    assert left_over(cache) == []
+
+
+def test_a_model_that_the_caller_refuses_by_its_headers_is_not_fetched(
+    server: FileServer, cache: Path, tiny_bytes: bytes
+) -> None:
+    server.answers["/m/tiny.gguf"] = file_answer(tiny_bytes + bytes(8 << 20))
+
+    def judge(facts: ModelFacts, table: TensorTable) -> None:
+        raise NotEnoughMemory(f"{facts.num_layers} blocks, {len(table.tensors)} tensors are too many")
+
+    with pytest.raises(NotEnoughMemory, match=r"8 blocks, \d+ tensors are too many"):
+        ensure_model(parse_model(f"{server.url}/m/tiny.gguf"), cache_dir=cache, env=ENV, judge=judge)
     assert all(request.range is not None for request in server.requests)
     assert left_over(cache) == []
 

@@ -1,0 +1,77 @@
+"""The figures of a run: rates, gaps, what an edge costs, and the JSON object."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ppsmoke.errors import StageDied, VerifyMismatch
+from ppsmoke.orchestrator.result import RunResult, StageTimes, Times
+from ppsmoke.stats import percentile
+from ppsmoke.verify import Verification
+
+
+def times(*tokens_at: float, steps: tuple[float | None, ...] = ()) -> Times:
+    stages = [StageTimes(index, (index, index + 1), decode_p50=step) for index, step in enumerate(steps)]
+    return Times(prompt_at=10.0, tokens_at=list(tokens_at), stages=stages)
+
+
+def test_rate_counts_the_tokens_after_the_first() -> None:
+    measured = times(10.5, 10.6, 10.7, 10.8)
+    assert measured.first_token == pytest.approx(0.5)
+    assert measured.decode == pytest.approx(0.3)
+    assert measured.decode_tok_s() == pytest.approx(10.0)
+
+
+def test_without_a_second_token_there_is_no_rate() -> None:
+    assert times(10.5).decode_tok_s() is None
+    assert times().first_token is None
+
+
+def test_hop_is_what_the_stages_do_not_explain_shared_over_the_edges() -> None:
+    assert times(11.0, 11.05, 11.1, steps=(0.02, 0.02)).hop() == pytest.approx(0.005)
+    assert times(11.0, 11.05, steps=(0.03, 0.03)).hop() == 0
+    assert times(11.0, 11.05, steps=(0.02, None)).hop() is None
+
+
+def test_percentiles_are_nearest_rank() -> None:
+    values = [float(v) for v in range(1, 101)]
+    assert percentile(values, 50) == 50
+    assert percentile(values, 99) == 99
+    assert percentile([3.0], 99) == 3.0
+
+
+def test_the_json_object_of_a_run_that_failed_early_is_whole() -> None:
+    result = RunResult("ab" * 16, "tiny", 3, 12)
+    result.error = StageDied("stage 1's node was killed by SIGKILL", stage=1, phase="Running")
+    body = json.loads(json.dumps(result.as_json()))
+    assert body["exit_status"] == 1
+    assert body["error"] == {
+        "code": "stage_died",
+        "stage": 1,
+        "phase": "Running",
+        "message": "stage 1's node was killed by SIGKILL",
+        "remedy": None,
+    }
+    assert body["tokens"] == []
+    assert body["finish_reason"] is None
+    assert body["ttft_s"] is None
+
+
+@pytest.mark.parametrize(
+    ("ours", "reference", "at"),
+    [((1, 2, 3), (1, 2, 3), None), ((1, 2, 3), (1, 5, 3), 1), ((1, 2), (1, 2, 3), 2), ((1, 2, 3), (1, 2), 2)],
+)
+def test_verification_says_where_the_tokens_part(
+    ours: tuple[int, ...], reference: tuple[int, ...], at: int | None
+) -> None:
+    verification = Verification(ours, reference)
+    assert verification.first_difference == at
+    assert verification.equal == (at is None)
+    if at is not None:
+        assert f"part at token {at}" in verification.describe()
+
+
+def test_a_mismatch_fails_the_run() -> None:
+    assert VerifyMismatch("they part").exit_status == 1

@@ -1,0 +1,52 @@
+"""Error texts, tables and sizes as a person reads them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ppsmoke.errors import DeadlineExceeded, UsageError
+from ppsmoke.terminal import columns, describe_error, short_path, size
+
+
+def test_an_error_says_what_happened_what_to_do_and_shows_the_log() -> None:
+    error = DeadlineExceeded(
+        "stage 3's worker did not answer within 5 s",
+        stage=3,
+        phase="decode",
+        remedy="raise --token-timeout",
+        log_tail=["first", "second"],
+    )
+    assert describe_error(error) == [
+        "error: Stage 3's worker did not answer within 5 s (while decode)",
+        "  fix: Raise --token-timeout",
+        "  last log lines of stage 3:",
+        "    | first",
+        "    | second",
+    ]
+
+
+def test_a_phase_that_the_sentence_names_is_not_repeated() -> None:
+    assert describe_error(UsageError("the first token took longer than 5 s", phase="the first token")) == [
+        "error: The first token took longer than 5 s"
+    ]
+
+
+def test_columns_align_and_end_without_spaces() -> None:
+    rows = [("a", "bb", "1"), ("aaa", "b", "22")]
+    assert columns(rows, right=lambda column: column == 2) == ["a    bb   1", "aaa  b   22"]
+    assert columns([("x", ""), ("yy", "z")]) == ["x", "yy  z"]
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0 B"), (999, "999 B"), (2304, "2.3 kB"), (98_362_432, "98.4 MB"), (3.2e12, "3.2 TB")]
+)
+def test_sizes(count: float, text: str) -> None:
+    assert size(count) == text
+
+
+def test_the_home_directory_is_a_tilde(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/ann")
+    assert short_path(Path("/home/ann/logs/x")) == "~/logs/x"
+    assert short_path(Path("/var/log")) == "/var/log"
