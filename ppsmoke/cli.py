@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,7 +16,7 @@ import typer
 
 from ppsmoke import __version__
 from ppsmoke.doctor import doctor_command
-from ppsmoke.errors import PpError, RunFailed, UsageError
+from ppsmoke.errors import EnvironmentFault, PpError, RunFailed, UsageError
 from ppsmoke.messages import Feedback
 from ppsmoke.models import DEFAULT_MODEL
 from ppsmoke.models_command import models_app
@@ -42,12 +43,26 @@ app = typer.Typer(
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and end the process with its exit status."""
+    _open_missing_streams()
     status = _run_app(list(sys.argv[1:] if arguments is None else arguments))
     for stream in (sys.stdout, sys.stderr):
-        with suppress(BrokenPipeError, ValueError):
+        with suppress(OSError, ValueError):
             stream.flush()
     # The network library's threads must not meet an interpreter that is being taken down.
     os._exit(status)
+
+
+def _open_missing_streams() -> None:
+    """What was closed from the start (`>&-`) leads nowhere, so that no file or socket of the run gets its number."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, this one
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
 
 
 def _run_app(arguments: list[str]) -> int:
@@ -74,6 +89,8 @@ def _run_app(arguments: list[str]) -> int:
     except SystemExit:
         # The command line's library ends like this when the reader of a help or a list went away.
         return 0
+    except OSError as error:
+        return _report(EnvironmentFault(f"the system refused: {error}"), as_json=as_json, debug=debug)
     except Exception as error:
         failure = RunFailed(
             f"unexpected {type(error).__name__}: {error}",
@@ -85,7 +102,7 @@ def _run_app(arguments: list[str]) -> int:
 def _report(error: PpError, *, as_json: bool, debug: bool) -> int:
     Terminal(debug=debug).error(error)
     if as_json:
-        with suppress(BrokenPipeError):
+        with suppress(OSError):
             print(json.dumps({"exit_status": error.exit_status, "error": error_json(error)}))
     return error.exit_status
 
@@ -274,7 +291,10 @@ def _read_prompt(prompt: str) -> str:
     if prompt != "-":
         return prompt
     try:
-        return sys.stdin.buffer.read().decode()
+        # Piece by piece: a signal between two reads inside one long read would be noticed only after the next input.
+        return b"".join(iter(partial(os.read, 0, 1 << 16), b"")).decode()
+    except OSError as error:
+        raise UsageError(f"standard input cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise UsageError(f"standard input is not UTF-8 text: {error.reason} at byte {error.start}") from None
 

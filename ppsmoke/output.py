@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import queue
+import select
 import sys
 import threading
 from contextlib import suppress
 
+from ppsmoke.errors import EnvironmentFault
 from ppsmoke.orchestrator.options import OutputGone
 from ppsmoke.terminal import Terminal
 
@@ -35,7 +37,8 @@ class RunOutput:
         self._terminal.settle()
 
     async def text(self, piece: str) -> None:
-        """Write and flush; waits for a slow reader, raises OutputGone when there is none any more."""
+        """Write and flush; waits for a slow reader. Raises OutputGone when there is none any more, EnvironmentFault
+        when the text cannot be written (a full disk)."""
         if self._writer is not None:
             await self._writer.write(piece.encode())
             self._wrote = piece
@@ -73,12 +76,22 @@ class _StdoutWriter:
             try:
                 view = memoryview(data)
                 while view:
-                    view = view[os.write(sys.stdout.fileno(), view) :]
-            except OSError:
-                # A closed pipe, or any other end that takes no more: nobody will read what follows.
+                    view = view[_write(view) :]
+            except BrokenPipeError:
                 error = OutputGone()
+            except OSError as failure:
+                error = EnvironmentFault(f"standard output cannot be written: {failure.strerror}", phase="output")
             with suppress(RuntimeError):  # the loop is closed: nobody waits
                 loop.call_soon_threadsafe(_settle, done, error)
+
+
+def _write(data: memoryview) -> int:
+    """Bytes written; waits where the reader is slow, also when somebody made our standard output non-blocking."""
+    while True:
+        try:
+            return os.write(sys.stdout.fileno(), data)
+        except BlockingIOError:
+            select.select([], [sys.stdout], [])
 
 
 def _settle(done: asyncio.Future[None], error: Exception | None) -> None:

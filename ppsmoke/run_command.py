@@ -156,7 +156,11 @@ def _serve(command: RunCommand, options: RunOptions, terminal: Terminal) -> tupl
         terminal.line(_summary(result))
         # A run that was cut short, its reader gone, has nothing whole to compare.
         if command.verify and result.finish_reason is not None:
-            verification = verify_tokens(options, result.tokens, terminal)
+            try:
+                verification = verify_tokens(options, result.tokens, terminal)
+            except PpError as error:
+                result.error = error  # the run itself has its result
+                return result, None
             terminal.line(verification.describe())
             if not verification.equal:
                 result.error = VerifyMismatch(

@@ -13,6 +13,22 @@ from rich.status import Status
 from ppsmoke.errors import PpError
 
 
+class _Stderr(Console):
+    """A standard error that takes no more (its reader went away, a full disk) falls silent: the run matters more."""
+
+    def __init__(self) -> None:
+        super().__init__(stderr=True, highlight=False, soft_wrap=True)
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+
+    def say(self, text: str) -> None:
+        try:
+            self.print(text)
+        except OSError:
+            self.quiet = True
+
+
 class Terminal:
     """Lines on stderr, and on a terminal one moving line that says what is waited for.
 
@@ -20,7 +36,7 @@ class Terminal:
     """
 
     def __init__(self, *, quiet: bool = False, debug: bool = False) -> None:
-        self.console = Console(stderr=True, highlight=False, soft_wrap=True)
+        self.console = _Stderr()
         self.quiet = quiet
         self.debug = debug
         self._status: Status | None = None
@@ -29,12 +45,12 @@ class Terminal:
     def line(self, text: str) -> None:
         """One line of news."""
         if not self.quiet:
-            self.console.print(escape(text))
+            self.console.say(escape(text))
 
     def detail(self, text: str) -> None:
         """A line for --debug, with the seconds since start."""
         if self.debug:
-            self.console.print(f"[dim]{time.monotonic() - self._started:7.2f} {escape(text)}[/dim]")
+            self.console.say(f"[dim]{time.monotonic() - self._started:7.2f} {escape(text)}[/dim]")
 
     def waiting(self, text: str) -> None:
         """What is waited for now; moves on a terminal, silent elsewhere."""
@@ -58,7 +74,7 @@ class Terminal:
         """What happened, what to do, and the last log lines where they help. Also with `quiet`."""
         self.settle()
         for text in describe_error(error):
-            self.console.print(escape(text))
+            self.console.say(escape(text))
         if self.debug and error.__traceback__ is not None:
             self.console.print_exception(show_locals=False)
 

@@ -168,6 +168,19 @@ class RunState:
     token_ends_open: bool = False
 
     @property
+    def doing(self) -> str:
+        """The phase in a user's words, for errors."""
+        match self.phase:
+            case Phase.PLANNING:
+                return "boot"
+            case Phase.PROVISIONING | Phase.WAITING_READY:
+                return "preparing the stages"
+            case Phase.RUNNING:
+                return "decode" if self.tokens else "prefill"
+            case _:
+                return "teardown"
+
+    @property
     def awaited(self) -> list[str]:
         """What the current phase still waits for, in words."""
         names = [f"stage {index}" for index in sorted(self.stages_awaited)]

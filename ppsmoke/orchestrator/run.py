@@ -314,6 +314,8 @@ class LocalRun(MeshEvents):
     def _fault(self, error: PpError) -> None:
         """Report a failure to the machine. A broken link or edge is mostly the shadow of a death: wait a moment for
         the news of that death, so that the run names the stage that died and not its neighbour."""
+        if error.phase is None:
+            error.phase = self._state.doing
         if not isinstance(error, PeerLost | EdgeFaulted):
             self._dispatch(machine.Faulted(error))
         elif self._suspected is None:
@@ -349,14 +351,14 @@ class LocalRun(MeshEvents):
         return sorted(self._state.stages_awaited)
 
     def _budget_spent(self) -> None:
-        phase = self._state.phase.value
+        phase = self._state.doing
         what = f"the budget of {self._options.deadlines.budget:g} s is spent in {phase}"
         self._dispatch(machine.Faulted(DeadlineExceeded(what, phase=phase)))
 
     def _child_ended(self, child: ChildNode, exited: asyncio.Future[int]) -> None:
         if not exited.cancelled():
             error = child.death()
-            error.phase = self._state.phase.value
+            error.phase = self._state.doing
             self._dispatch(machine.Faulted(error))
             self._dispatch(machine.StageHasStopped(child.stage_index))
 
@@ -378,7 +380,7 @@ class LocalRun(MeshEvents):
             return
         self._view.settle()
         self._view.line(f"{name}: stopping {len(self._children)} stages")
-        self._dispatch(machine.Faulted(interruption(number, self._state.phase.value)))
+        self._dispatch(machine.Faulted(interruption(number, self._state.doing)))
 
     # ---- news from the stages
 
