@@ -13,6 +13,7 @@ import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Protocol
 
 import psutil
 
@@ -22,6 +23,30 @@ from ppsmoke.stage.settings import ADDRESS_PREFIX
 
 _POLL_S = 0.02
 _GONE_S = 3.0
+
+
+class Child(Protocol):
+    """A stage's node as the run holds it. `exited` resolves with its exit status (negative: a signal)."""
+
+    stage_index: int
+    exited: asyncio.Future[int]
+
+    async def start(self, environment: Mapping[str, str]) -> None: ...
+
+    async def address(self, deadline_s: float) -> str: ...
+
+    async def end(self) -> None: ...
+
+    def death(self) -> StageDied: ...
+
+    def log_tail(self) -> list[str]: ...
+
+    def let_go(self) -> None: ...
+
+    def kill(self) -> None: ...
+
+    @property
+    def pid(self) -> int | None: ...
 
 
 class ChildNode:

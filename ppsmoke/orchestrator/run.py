@@ -9,8 +9,9 @@ import os
 import secrets
 import signal
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from ppsmoke import __version__
@@ -38,7 +39,7 @@ from ppsmoke.messages import (
     encode_message,
 )
 from ppsmoke.orchestrator import machine
-from ppsmoke.orchestrator.children import ChildNode
+from ppsmoke.orchestrator.children import Child, ChildNode
 from ppsmoke.orchestrator.deadline import PhaseDeadline
 from ppsmoke.orchestrator.node_environment import node_environment
 from ppsmoke.orchestrator.options import OutputGone, RunOptions, View
@@ -60,14 +61,17 @@ _ROOT_CAUSE_S = 0.5
 class LocalRun(MeshEvents):
     """`execute` runs once and always returns a result; its `error` says what went wrong, if anything did."""
 
-    def __init__(self, options: RunOptions, view: View) -> None:
+    def __init__(
+        self, options: RunOptions, view: View, *, make_child: Callable[[int, Path], Child] = ChildNode
+    ) -> None:
         self._options = options
+        self._make_child = make_child
         self._view = view
         self._book = ResourceBook()
         self._keys = [secrets.token_bytes(32) for _ in range(options.num_stages)]
         self._key = secrets.token_bytes(32)
         self._join_token = secrets.token_hex(32)
-        self._children: list[ChildNode] = []
+        self._children: list[Child] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._progress: dict[int, str] = {}
         self._text = TextStream(options.model.detokenizer(), view)
@@ -170,7 +174,7 @@ class LocalRun(MeshEvents):
         tickets: list[str] = []
         for index in range(self._options.num_stages):
             self._view.waiting(f"starting stage {index}")
-            child = ChildNode(index, self._options.log_dir / f"stage-{index}.log")
+            child = self._make_child(index, self._options.log_dir / f"stage-{index}.log")
             self._children.append(child)
             self._book.enter("process", f"of stage {index}", child.end, deadline_s=10.0)
             environment = node_environment(
@@ -355,7 +359,7 @@ class LocalRun(MeshEvents):
         what = f"the budget of {self._options.deadlines.budget:g} s is spent in {phase}"
         self._dispatch(machine.Faulted(DeadlineExceeded(what, phase=phase)))
 
-    def _child_ended(self, child: ChildNode, exited: asyncio.Future[int]) -> None:
+    def _child_ended(self, child: Child, exited: asyncio.Future[int]) -> None:
         if not exited.cancelled():
             error = child.death()
             error.phase = self._state.doing

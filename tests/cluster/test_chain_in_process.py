@@ -1,0 +1,159 @@
+"""The whole chain in one process over real iroh: the real orchestrator driver, N real stage nodes, stub workers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from ppsmoke.errors import PpError, StageDied
+from ppsmoke.messages import Feedback, Generation
+from ppsmoke.node_cli import exit_status
+from ppsmoke.orchestrator.options import RunOptions
+from ppsmoke.orchestrator.result import RunResult
+from ppsmoke.orchestrator.run import LocalRun
+from ppsmoke.request import open_model
+from ppsmoke.stage.node import StageNode
+from ppsmoke.stage.settings import parse_settings
+from ppsmoke.stub_model import parse_stub_model, stub_encode, stub_tokens
+
+RUN = "ab" * 16
+
+
+class NodeInProcess:
+    """A child that is a task: the same node, without a process of its own."""
+
+    def __init__(self, stage_index: int, log_path: Path) -> None:
+        self.stage_index = stage_index
+        self.exited: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self.pid = None
+        self._address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self, environment: Mapping[str, str]) -> None:
+        settings = parse_settings({**environment, "PP_LIFELINE": "0"})
+        key = bytes.fromhex(settings.node_key)
+        node = StageNode(settings, secret_key=key, announce=self._address.set_result)
+        self._task = asyncio.create_task(self._run(node))
+
+    async def _run(self, node: StageNode) -> None:
+        status = 1
+        try:
+            await node.run()
+            status = 0
+        except PpError as error:
+            status = exit_status(error)
+        finally:
+            if not self.exited.done():
+                self.exited.set_result(status)
+
+    async def address(self, deadline_s: float) -> str:
+        return await asyncio.wait_for(self._address, deadline_s)
+
+    def death(self) -> StageDied:
+        status = self.exited.result()
+        return StageDied(f"stage {self.stage_index}'s node exited with status {status}", stage=self.stage_index)
+
+    def log_tail(self) -> list[str]:
+        return []
+
+    def let_go(self) -> None:
+        pass
+
+    def kill(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    async def end(self) -> None:
+        if self._task is not None:
+            _, running = await asyncio.wait((self._task,), timeout=5)
+            for task in running:
+                task.cancel()
+            await asyncio.wait((self._task,))
+
+
+@dataclass
+class Watcher:
+    pieces: list[str] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
+
+    def line(self, text: str) -> None:
+        self.lines.append(text)
+
+    def detail(self, text: str) -> None:
+        self.lines.append(text)
+
+    def waiting(self, text: str) -> None:
+        pass
+
+    def settle(self) -> None:
+        pass
+
+    async def text(self, piece: str) -> None:
+        self.pieces.append(piece)
+
+
+def run_chain(
+    stages: int, feedback: Feedback, tmp_path: Path, *, model: str, prompt: str, max_tokens: int, part: int = 256
+) -> tuple[RunResult, Watcher]:
+    opened = open_model(model, None)
+    options = RunOptions(
+        run_id=RUN,
+        model=opened,
+        num_stages=stages,
+        prompt_tokens=tuple(stub_encode(prompt)),
+        generation=Generation(max_tokens=max_tokens, eos_token_ids=opened.stop_token_ids, feedback=feedback),
+        context=512,
+        log_dir=tmp_path,
+        prefill_part=part,
+    )
+    watcher = Watcher()
+
+    async def run() -> RunResult:
+        return await LocalRun(options, watcher, make_child=NodeInProcess).execute()
+
+    return asyncio.run(run()), watcher
+
+
+@pytest.mark.parametrize("feedback", list(Feedback))
+@pytest.mark.parametrize("stages", [2, 3, 4, 5])
+def test_the_chain_says_what_the_stub_must_say(stages: int, feedback: Feedback, tmp_path: Path) -> None:
+    model, prompt = "stub:layers=5", "a prompt in parts " * 3
+    result, watcher = run_chain(stages, feedback, tmp_path, model=model, prompt=prompt, max_tokens=12, part=20)
+    assert result.error is None
+    assert result.tokens == stub_tokens(stub_encode(prompt), 12, parse_stub_model(model))
+    assert "".join(watcher.pieces) == result.text == bytes(result.tokens).decode()
+    assert result.finish_reason == "max_tokens"
+    assert all(stage.prefill is not None and stage.decode_p50 is not None for stage in result.times.stages)
+
+
+@pytest.mark.parametrize("feedback", list(Feedback))
+@pytest.mark.parametrize(("eos_after", "max_tokens"), [(4, 30), (0, 1), (1, 30)])
+def test_the_end_is_found_in_both_forms(eos_after: int, max_tokens: int, feedback: Feedback, tmp_path: Path) -> None:
+    model = f"stub:layers=3,eos_after={eos_after}"
+    result, _ = run_chain(3, feedback, tmp_path, model=model, prompt="hi", max_tokens=max_tokens)
+    assert result.error is None
+    assert result.tokens == stub_tokens(stub_encode("hi"), max_tokens, parse_stub_model(model))
+    assert result.finish_reason == ("eos" if eos_after else "max_tokens")
+    assert "\x00" not in result.text
+
+
+@pytest.mark.parametrize(
+    ("knob", "code", "says"),
+    [
+        ("load_fail=1", "worker_failed", "stage 1"),
+        ("fail_at=3", "worker_failed", "stage 1"),
+        ("exit_at=0", "worker_died", "stage 1's worker ended with exit status 7"),
+        ("kill_at=2", "worker_died", "stage 1's worker ended by SIGKILL"),
+    ],
+)
+def test_a_worker_that_fails_ends_the_run_with_its_stage(knob: str, code: str, says: str, tmp_path: Path) -> None:
+    model = f"stub:layers=3,at_stage=1,{knob}"
+    result, _ = run_chain(3, Feedback.DIRECT, tmp_path, model=model, prompt="hi", max_tokens=9)
+    assert result.error is not None
+    assert (result.error.code, result.error.stage) == (code, 1)
+    assert says in str(result.error)
+    assert result.exit_status == 1
