@@ -2,6 +2,7 @@
 
     PpError
     ├── UsageError                  exit 2: flags, values, a prompt that cannot fit
+    │   ├── BadStageCount           fewer than 2 stages, or more than blocks
     │   └── PromptTooLong
     ├── EnvironmentFault            exit 3: this machine cannot do it
     │   ├── ModelNotFound
@@ -78,6 +79,10 @@ class PpError(Exception):
 class UsageError(PpError):
     code = "usage"
     exit_status = 2
+
+
+class BadStageCount(UsageError):
+    code = "bad_stage_count"
 
 
 class PromptTooLong(UsageError):

@@ -12,7 +12,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from ppsmoke.errors import PlanInvalid
+from ppsmoke.errors import BadStageCount, PlanInvalid
 from ppsmoke.messages import (
     Count,
     EdgeKind,
@@ -115,7 +115,7 @@ def build_plan(
 ) -> RunPlan:
     """Cut `model` into len(node_ids) stages and join them; the result is already validated.
 
-    Raises PlanInvalid, with what to use instead where N is the reason.
+    Raises BadStageCount, which says what to use instead, and PlanInvalid.
     """
     count = len(node_ids)
     check_stage_count(count, model.num_layers)
@@ -169,15 +169,15 @@ def build_plan(
 
 
 def check_stage_count(count: int, num_layers: int) -> None:
-    """Raises PlanInvalid unless 2 <= count <= num_layers."""
+    """Raises BadStageCount unless 2 <= count <= num_layers."""
     if count < 2:
-        raise PlanInvalid(
+        raise BadStageCount(
             f"a chain needs at least 2 stages, not {count}",
             remedy="To run a model in one process use a single-process engine such as llama.cpp; "
             "here use --num-stages 2, with --verify to compare with one process.",
         )
     if count > num_layers:
-        raise PlanInvalid(
+        raise BadStageCount(
             f"the model has {num_layers} blocks, too few for {count} stages",
             remedy=f"Use --num-stages {num_layers} or less.",
         )
@@ -197,7 +197,7 @@ def object_spec(kind: EdgeKind, model: GgufModelPlan) -> ObjectSpec:
 
 
 def validate_plan(plan: RunPlan) -> None:
-    """Raises PlanInvalid for the first rule of the plan that does not hold."""
+    """Raises PlanInvalid, or BadStageCount, for the first rule of the plan that does not hold."""
     _check_stages(plan)
     _check_edges(plan)
     _require(plan.max_tokens == plan.generation.max_tokens, "it has two limits on the tokens")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from ppsmoke.errors import PlanInvalid
+from ppsmoke.errors import BadStageCount, PlanInvalid
 from ppsmoke.messages import EdgeKind, Feedback, GgufSource, RingSpec
 from ppsmoke.plan import (
     EdgePlan,
@@ -142,14 +142,14 @@ def test_all_stages_are_told_the_same_model_facts() -> None:
 
 @pytest.mark.parametrize("count", [0, 1])
 def test_fewer_than_two_stages_are_refused_with_what_to_use_instead(count: int) -> None:
-    with pytest.raises(PlanInvalid, match=f"at least 2 stages, not {count}") as caught:
+    with pytest.raises(BadStageCount, match=f"at least 2 stages, not {count}") as caught:
         build([node_id(index) for index in range(count)])
     assert "--num-stages 2" in (caught.value.remedy or "")
     assert "single-process engine" in (caught.value.remedy or "")
 
 
 def test_more_stages_than_blocks_are_refused_with_the_most_there_can_be() -> None:
-    with pytest.raises(PlanInvalid, match="8 blocks, too few for 9 stages") as caught:
+    with pytest.raises(BadStageCount, match="8 blocks, too few for 9 stages") as caught:
         build([node_id(index) for index in range(9)])
     assert "--num-stages 8 or less" in (caught.value.remedy or "")
     check_stage_count(8, 8)
@@ -233,7 +233,7 @@ BROKEN_STAGES = {
 
 @pytest.mark.parametrize(("broken", "rule"), BROKEN_STAGES.values(), ids=BROKEN_STAGES.keys())
 def test_a_plan_with_one_wrong_stage_is_refused(broken: RunPlan, rule: str) -> None:
-    with pytest.raises(PlanInvalid, match=rule):
+    with pytest.raises((PlanInvalid, BadStageCount), match=rule):
         validate_plan(broken)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fixtures.tiny_gguf import write_tiny_gguf
-from ppsmoke.errors import NotEnoughMemory, PlanInvalid, PromptTooLong, UsageError
+from ppsmoke.errors import BadStageCount, NotEnoughMemory, PromptTooLong, UsageError
 from ppsmoke.gguf_file import open_gguf
 from ppsmoke.messages import Feedback, Generation
 from ppsmoke.model_facts import read_model_facts
@@ -78,7 +78,7 @@ def test_a_model_is_judged_by_its_headers_before_it_is_fetched(tmp_path: Path, m
     with open_gguf(write_tiny_gguf(tmp_path / "tiny.gguf", blocks=8)) as gguf:
         facts = read_model_facts(gguf)
         check_announced_model(8, 256)(facts, gguf)
-        with pytest.raises(PlanInvalid, match="8 blocks, too few for 9 stages"):
+        with pytest.raises(BadStageCount, match="8 blocks, too few for 9 stages"):
             check_announced_model(9, 256)(facts, gguf)
         monkeypatch.setattr("ppsmoke.preflight.available_memory", lambda: 1_000_000)
         with pytest.raises(NotEnoughMemory, match="stage 0 does not fit"):
