@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from gguf.constants import GGMLQuantizationType
-
 from ppsmoke.gguf_header import TensorTable
 from ppsmoke.model_facts import ModelFacts, stage_tensors
 
@@ -41,10 +39,10 @@ def stage_memory(
     layer_start: int,
     layer_end_exclusive: int,
     context: int,
-    weights: str = "auto",
+    weights: str = "f32",
 ) -> StageMemory:
     """The memory of the stage with this block range; reads no tensor data. `weights` as in weight_width_bytes."""
-    matrix_width = weight_width_bytes(model, weights)
+    matrix_width = weight_width_bytes(weights)
     names = stage_tensors(facts, layer_start, layer_end_exclusive)
     is_last = layer_end_exclusive == facts.num_layers
     file_bytes = weight_bytes = 0
@@ -65,16 +63,9 @@ def stage_memory(
     return StageMemory(file_bytes, weight_bytes, blocks * kv_bytes_per_block(facts, context), scratch_bytes)
 
 
-def weight_width_bytes(model: TensorTable, weights: str = "auto") -> int:
-    """Bytes of one value of a matrix in memory: 2 for f16, 4 for f32.
-
-    auto: f16, which adds less than the file's own rounding did, unless the file has matrices of F32 or BF16, whose
-    values may be too large for f16. The whole model decides, so all stages agree.
-    """
-    if weights != "auto":
-        return {"f16": 2, "f32": 4}[weights]
-    wide = (GGMLQuantizationType.F32, GGMLQuantizationType.BF16)
-    return 4 if any(len(tensor.shape) > 1 and tensor.type in wide for tensor in model.tensors.values()) else 2
+def weight_width_bytes(weights: str) -> int:
+    """Bytes of one value of a matrix in memory: f32, the file's exact values, 4; f16 2."""
+    return {"f32": 4, "f16": 2}[weights]
 
 
 def kv_bytes_per_block(facts: ModelFacts, context: int) -> int:

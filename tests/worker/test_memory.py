@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from gguf import GGMLQuantizationType
 
@@ -11,7 +12,7 @@ from fixtures.tiny_gguf import write_tiny_gguf
 from ppsmoke.gguf_file import open_gguf
 from ppsmoke.model_facts import read_model_facts, stage_tensors
 from ppsmoke.roles import layer_range
-from ppsmoke.stage_memory import kv_bytes_per_block, padded_context, stage_memory, weight_width_bytes
+from ppsmoke.stage_memory import kv_bytes_per_block, padded_context, stage_memory
 from tests.worker.harness import PipedWorker
 
 
@@ -49,9 +50,25 @@ def test_the_cache_holds_the_context_and_one_padded_pass() -> None:
         assert padded_context(context) % 128 == 0
 
 
-@pytest.mark.parametrize(("kind", "width"), [("Q4_0", 2), ("F16", 2), ("BF16", 4), ("F32", 4)])
-def test_matrices_that_may_not_fit_into_f16_are_kept_as_f32(kind: str, width: int, tmp_path: Path) -> None:
-    path = write_tiny_gguf(tmp_path / "m.gguf", tensor_type=GGMLQuantizationType[kind], blocks=1)
+def test_f16_halves_the_matrices_and_must_be_asked_for(tiny_model: Path) -> None:
+    with open_gguf(tiny_model) as gguf:
+        facts = read_model_facts(gguf)
+        exact = stage_memory(gguf, facts, 2, 5, 64)
+        assert exact == stage_memory(gguf, facts, 2, 5, 64, weights="f32")
+        assert 0.5 < stage_memory(gguf, facts, 2, 5, 64, weights="f16").weight_bytes / exact.weight_bytes < 0.51
+
+
+def test_values_that_do_not_fit_into_f16_are_refused_and_fine_in_f32(tmp_path: Path) -> None:
+    path = write_tiny_gguf(tmp_path / "m.gguf", tensor_type=GGMLQuantizationType.F32, blocks=2)
     with open_gguf(path) as gguf:
-        assert weight_width_bytes(gguf) == width
-        assert weight_width_bytes(gguf, "f32") == 4
+        offset = gguf.tensors["blk.1.ffn_up.weight"].offset
+    with path.open("r+b") as file:
+        file.seek(offset)
+        file.write(np.float32(1e6).tobytes())
+    arguments = ("--model", str(path), "--stage", "1", "--num-stages", "2", "--device", "CPU", "--weights")
+    with PipedWorker((*arguments, "f16")) as worker:
+        fields = worker.next().fields
+        assert (fields["status"], fields["code"]) == ("fatal", "unsupported_model")
+        assert "blk.1.ffn_up.weight" in fields["message"]
+    with PipedWorker((*arguments, "f32")) as worker:
+        worker.ready()

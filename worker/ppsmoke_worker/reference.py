@@ -78,7 +78,7 @@ def _answer(request: bytes, writer: EventWriter) -> int:
         raise MalformedRequest("tokens is empty")
     if len(prompt) > context:
         raise ContextExceeded(f"a prompt of {len(prompt)} tokens does not fit into a context of {context}")
-    weights = os.environ.get("PP_WORKER_WEIGHTS") or "auto"
+    weights = os.environ.get("PP_WORKER_WEIGHTS") or "f32"
     engines = stub_engines(None) if is_stub_model(model) else real_engines(device, weights)
     engine = engines.load(EngineConfig(model, 0, engines.count_layers(model), context, device))
     tokens: list[int] = []

@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from ppsmoke.errors import BadNodeEnvironment
 
 DEFAULT_CONTEXT = 2048
-WEIGHTS = ("auto", "f16", "f32")
+WEIGHTS = ("f32", "f16")
 
 _EPILOG = """\
 Every option has an environment variable: STAGE, NUM_STAGES, PP_MODEL, PP_CONTEXT, PP_DEVICE, PP_WORKER_STUB=1,
 PP_WORKER_WEIGHTS. PP_SMOKE_CACHE is the directory of compiled kernels (else $XDG_CACHE_HOME/pp-smoke-run, else
 ~/.cache/pp-smoke-run). PP_WORKER_PARENT=PID makes the worker end with that process; a node sets it.
 
---weights f32 keeps the exact values of the file; f16 takes half the memory and about half the time a token; auto is
-f16 unless the file has F32 or BF16 matrices, whose values may not fit.
+--weights f32 keeps the exact values of the file. f16 takes half the memory and about half the time a token, but rounds:
+where two tokens are almost equally likely it may choose the other one. All stages of a chain need the same.
 
 requests and replies are lines of JSON on stdin and stdout; logs go to stderr. Example:
   {"op": "tokenize", "text": "Say hello"}
@@ -58,12 +58,12 @@ def read_settings(arguments: Sequence[str], env: Mapping[str, str]) -> WorkerSet
     parser.add_argument("--model", help="path of a GGUF file, or stub:layers=8,... with --stub")
     parser.add_argument("--context", type=int, help=f"positions a request may hold (default {DEFAULT_CONTEXT})")
     parser.add_argument("--device", help="tinygrad device such as CPU or CUDA (default: the first that works)")
-    parser.add_argument("--weights", choices=WEIGHTS, help="how matrices are kept in memory (default auto)")
+    parser.add_argument("--weights", choices=WEIGHTS, help="how matrices are kept in memory (default f32)")
     parser.add_argument(
         "--stub", action="store_true", help="a deterministic worker without tinygrad and without a file"
     )
     options = parser.parse_args(arguments)
-    weights = options.weights or env.get("PP_WORKER_WEIGHTS") or "auto"
+    weights = options.weights or env.get("PP_WORKER_WEIGHTS") or "f32"
     if weights not in WEIGHTS:
         raise BadNodeEnvironment(f"PP_WORKER_WEIGHTS is one of {', '.join(WEIGHTS)}, not {weights!r}")
     settings = WorkerSettings(

@@ -49,7 +49,7 @@ class _Cache:
 class TinygradEngine:
     """Matrices are kept as float16 or float32 (see weight_width_bytes); everything else is float32."""
 
-    def __init__(self, config: EngineConfig, settings: DeviceSettings, *, weights: str = "auto") -> None:
+    def __init__(self, config: EngineConfig, settings: DeviceSettings, *, weights: str = "f32") -> None:
         started = time.monotonic()
         self.device = settings.name
         self._on_cpu = is_cpu(settings.name)
@@ -62,7 +62,7 @@ class TinygradEngine:
         self._context = config.context
         self.facts: Mapping[str, Any] = _wire_facts(self._facts)
         self._tokenizer: Tokenizer | None = None
-        dtype = np.float16 if weight_width_bytes(self._gguf, weights) == 2 else np.float32
+        dtype = np.float16 if weight_width_bytes(weights) == 2 else np.float32
         _probe(settings, dtypes.float16 if dtype is np.float16 else dtypes.float32)
         loader = WeightLoader(self._gguf, self._facts, self._on_cpu, dtype)
         self._blocks = [loader.block(index) for index in range(config.layer_start, config.layer_end)]

@@ -9,12 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 from tinygrad import Tensor
 
+from ppsmoke.errors import UnsupportedModel
 from ppsmoke.gguf_file import GgufFile
 from ppsmoke.model_facts import ModelFacts
 from ppsmoke_worker.block import BlockWeights
 from ppsmoke_worker.buffers import DeviceBuffer
 
 _VALUES_A_PIECE = 1 << 22
+_LARGEST_F16 = float(np.finfo(np.float16).max)
 
 
 class WeightLoader:
@@ -90,4 +92,9 @@ class WeightLoader:
             wanted = np.arange(rows) if order is None else order
             step = max(1, _VALUES_A_PIECE // columns)
             for first in range(0, rows, step):
-                yield self._gguf.dequantize_rows(name, wanted[first : first + step])  # type: ignore[arg-type]
+                piece = self._gguf.dequantize_rows(name, wanted[first : first + step])  # type: ignore[arg-type]
+                if self._dtype is np.float16 and piece.size and np.abs(piece).max() > _LARGEST_F16:
+                    raise UnsupportedModel(
+                        f"the tensor {name!r} has values that do not fit into f16", remedy="use --weights f32"
+                    )
+                yield piece
