@@ -68,8 +68,15 @@ def test_a_worker_leaves_nothing_in_its_current_directory_or_temp(tmp_path: Path
     cache, temp = tmp_path / "cache", tmp_path / "temp"
     temp.mkdir()
     arguments = ("--model", str(tiny_model), "--stage", "1", "--num-stages", "8", "--device", "CPU")
-    env = {"PP_SMOKE_CACHE": str(cache), "TMPDIR": str(temp), "DEBUG": "*", "NOOPT": "0", "HOME": str(tmp_path)}
+    env = {"PP_SMOKE_CACHE": str(cache), "TMPDIR": str(temp), "HOME": str(tmp_path)}
     with PipedWorker(arguments, env) as worker:
         worker.ready()
     assert list(temp.iterdir()) == []
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cache", "temp"]
+
+
+def test_everyday_variables_that_tinygrad_would_read_do_not_reach_it(tiny_model: Path) -> None:
+    arguments = ("--model", str(tiny_model), "--stage", "1", "--num-stages", "8", "--device", "CPU")
+    env = {"NO_COLOR": "true", "TRAINING": "yes", "DEBUG": "*", "IMAGE": "app:latest", "DEFAULT_FLOAT": "bfloat16"}
+    with PipedWorker(arguments, env) as worker:
+        assert worker.ready()["device"] == "CPU"
