@@ -8,7 +8,6 @@ import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -291,8 +290,11 @@ def _read_prompt(prompt: str) -> str:
     if prompt != "-":
         return prompt
     try:
-        # Piece by piece: a signal between two reads inside one long read would be noticed only after the next input.
-        return b"".join(iter(partial(os.read, 0, 1 << 16), b"")).decode()
+        # Piece by piece: Python acts on a signal between statements, and one long read would be a single one.
+        pieces = []
+        while piece := os.read(0, 1 << 16):
+            pieces.append(piece)
+        return b"".join(pieces).decode()
     except OSError as error:
         raise UsageError(f"standard input cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:

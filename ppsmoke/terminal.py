@@ -81,7 +81,7 @@ class Terminal:
 
 def describe_error(error: PpError) -> list[str]:
     """The lines an error prints: one sentence on what happened, one on what to do, then its log lines."""
-    where = f" (while {error.phase})" if error.phase and error.phase not in error.what else ""
+    where = f" (phase: {error.phase})" if error.phase and error.phase not in error.what else ""
     lines = [f"error: {sentence(error.what)}{where}"]
     if error.remedy:
         lines.append(f"  fix: {sentence(error.remedy)}")

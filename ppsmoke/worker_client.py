@@ -123,6 +123,11 @@ class WorkerProcess:
         return self._process_id
 
     @property
+    def fatal(self) -> PpError | None:
+        """Why the worker itself said it could not start, if it did."""
+        return self._pipe.fatal
+
+    @property
     def log_tail(self) -> tuple[str, ...]:
         """The worker's last log lines."""
         return tuple(self._pipe.log)
@@ -309,6 +314,7 @@ class _WorkerPipe(asyncio.SubprocessProtocol):
         self._pending: deque[asyncio.Future[Message]] = deque()
         self._open = {1, 2}
         self._line = b""
+        self.fatal: PpError | None = None
         self._failure: PpError | None = None
         self._transport: asyncio.SubprocessTransport | None = None
 
@@ -375,6 +381,7 @@ class _WorkerPipe(asyncio.SubprocessProtocol):
             self.ready.set_result(item.fields)
         elif status == "fatal":
             error = error_from(item.fields, stage=self._stage, phase="starting the worker", log_tail=tuple(self.log))
+            self.fatal = error
             if not self.ready.done():
                 self.ready.set_exception(error)
                 self.ready.exception()

@@ -19,7 +19,7 @@ def test_an_error_says_what_happened_what_to_do_and_shows_the_log() -> None:
         log_tail=["first", "second"],
     )
     assert describe_error(error) == [
-        "error: Stage 3's worker did not answer within 5 s (while decode)",
+        "error: Stage 3's worker did not answer within 5 s (phase: decode)",
         "  fix: Raise --token-timeout",
         "  last log lines of stage 3:",
         "    | first",

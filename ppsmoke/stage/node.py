@@ -162,7 +162,8 @@ class StageNode(MeshEvents):
 
     def _worker_died(self, died: asyncio.Future[WorkerDied]) -> None:
         if not died.cancelled():
-            error = died.result()
+            # Its own words say more than its exit status.
+            error = self._need_worker().fatal or died.result()
             log.error("%s", error)
             self._fail(error)
 

@@ -1,0 +1,105 @@
+"""Every deadline can fire, and says what was waited for, which stage was missing, and how long."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pytest
+
+from tests.e2e.kit import Box, Done, wait_until
+
+FOREVER_MS = 600_000
+
+
+def error_of(done: Done, stage: int | None, phase: str) -> str:
+    error = done.json["error"]
+    assert error["code"] == "deadline_exceeded"
+    assert error["stage"] == stage
+    assert phase in error["phase"]
+    assert isinstance(error["message"], str)
+    return error["message"]
+
+
+def test_boot(box: Box) -> None:
+    """A stopped node prints no address."""
+    run = box.start("--seed", "--model", "stub:layers=4", "--boot-timeout", "1", "--json")
+
+    def second_node() -> int | None:
+        nodes = (pid for pid, command, env in box.processes() if "ppsmoke.node_cli" in command and env["STAGE"] == "1")
+        return next(nodes, None)
+
+    os.kill(wait_until("the start of stage 1", second_node), signal.SIGSTOP)
+    done = run.end().failed(1, "stage 1", "did not print its address within 1 s")
+    error_of(done, 1, "spawn")
+
+
+def test_join(box: Box) -> None:
+    """A node stopped right after it told its address joins nobody."""
+    run = box.start(
+        *("--seed", "-n", "2", "--model", "stub:layers=4", "--join-timeout", "1", "--json", "--debug"),
+        *("--silence-timeout", "600"),
+    )
+    stop_when_it_speaks = run.node(1)
+    os.kill(stop_when_it_speaks, signal.SIGSTOP)
+    done = run.end()
+    if done.status == 0:
+        pytest.skip("it had joined before it could be stopped")
+    done.failed(1, "stage 1")
+
+
+def test_ready(box: Box) -> None:
+    model = f"stub:layers=4,load_ms={FOREVER_MS},at_stage=1"
+    done = box.run("--seed", "--model", model, "--ready-timeout", "1.5", "--json")
+    done.failed(1, "stage 1", "1.5 s")
+    message = error_of(done, 1, "")
+    assert "stage 1" in message
+    assert "last log lines of stage 1" in done.err
+
+
+def test_response(box: Box) -> None:
+    model = f"stub:layers=4,step_ms={FOREVER_MS},at_stage=1"
+    done = box.run("--seed", "--model", model, "--response-timeout", "1.5", "--json").failed(1, "stage 1", "prefill")
+    error_of(done, 1, "prefill")
+
+
+def test_token(box: Box) -> None:
+    model = "stub:layers=4,hang_at=2,at_stage=0"
+    done = box.run("--seed", "--model", model, "--token-timeout", "1.5", "--json").failed(1, "stage 0", "decode")
+    error_of(done, 0, "decode")
+    assert len(done.json["tokens"]) == 2
+
+
+def test_stop(box: Box) -> None:
+    """A stage that does not stop is killed, and the run is as good as it was."""
+    run = box.start(
+        *("--seed", "--model", "stub:layers=4,step_ms=40", "--max-tokens", "50", "--debug", "--silence-timeout", "600"),
+        *("--stop-timeout", "0.5", "--kill-timeout", "0.5"),
+    )
+    run.wait_line("Running -> TearingDown")
+    os.kill(run.node(0), signal.SIGSTOP)
+    done = run.end()
+    assert len(done.expect(0).out) == 50
+
+
+@pytest.mark.parametrize(
+    ("model", "phase"),
+    [
+        (f"stub:layers=4,load_ms={FOREVER_MS}", "preparing the stages"),
+        (f"stub:layers=4,step_ms={FOREVER_MS}", "prefill"),
+        ("stub:layers=4,step_ms=100", "decode"),
+    ],
+)
+def test_budget(box: Box, model: str, phase: str) -> None:
+    started = time.monotonic()
+    done = box.run("--seed", "--model", model, "--max-tokens", "2000", "--budget", "6", "--json")
+    done.failed(1, "the budget of 6 s is spent", phase)
+    error_of(done, None, phase)
+    assert time.monotonic() - started >= 6
+
+
+def test_budget_at_boot(box: Box) -> None:
+    done = box.run("--seed", "-n", "8", "--model", "stub:layers=8", "--budget", "0.3", "--json")
+    done.failed(1, "the budget of 0.3 s is spent", "boot")
+    assert done.took_s < 10

@@ -1,0 +1,115 @@
+"""Kill -9 of every kind of process in every phase: noticed at once, named, and nothing is left."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.e2e.kit import NOTICED_S, Box, Done, Program, wait_until
+
+STAGES = 3
+FIRST, MIDDLE, LAST = 0, 1, 2
+PHASES = ("boot", "load", "prefill", "decode")
+FOREVER_MS = 600_000
+
+
+def start_in(box: Box, phase: str, stage: int, *more: str) -> Program:
+    """A run held in `phase`: while nodes are spawned, while `stage` loads, in `stage`'s prefill step, in decode."""
+    model = {
+        "boot": "stub:layers=8",
+        "load": f"stub:layers=8,load_ms={FOREVER_MS},at_stage={stage}",
+        "prefill": f"stub:layers=8,step_ms={FOREVER_MS},at_stage={stage}",
+        "decode": "stub:layers=8,step_ms=20",
+    }[phase]
+    run = box.start(
+        *("--seed", "-n", str(STAGES), "--model", model, "--max-tokens", "2000", "--context", "4096", "--debug"), *more
+    )
+    match phase:
+        case "boot":
+            run.node(stage)
+        case "load":
+            run.wait_line(f"stage {stage}: loading and compiling")
+        case "prefill":
+            run.wait_line("WaitingReady -> Running")
+        case "decode":
+            run.wait_output()
+    return run
+
+
+def assert_noticed(done: Done, box: Box, *parts: str) -> None:
+    done.failed(1, *parts)
+    assert done.took_s < NOTICED_S
+    assert box.logs(), "the log directory stays"
+
+
+@pytest.mark.parametrize("phase", PHASES)
+@pytest.mark.parametrize("stage", [FIRST, MIDDLE, LAST])
+def test_a_killed_node(box: Box, stage: int, phase: str) -> None:
+    run = start_in(box, phase, stage)
+    run.strike(run.node(stage))
+    done = run.end()
+    assert_noticed(done, box, f"stage {stage}'s node was killed by SIGKILL")
+
+
+@pytest.mark.parametrize("phase", ["load", "prefill", "decode"])
+@pytest.mark.parametrize("stage", [FIRST, MIDDLE, LAST])
+def test_a_killed_worker(box: Box, stage: int, phase: str) -> None:
+    run = start_in(box, phase, stage)
+    run.strike(run.worker(stage))
+    done = run.end()
+    assert_noticed(done, box, f"stage {stage}'s worker", "SIGKILL")
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_the_killed_orchestrator_takes_all_with_it(box: Box, phase: str) -> None:
+    run = start_in(box, phase, FIRST)
+    run.strike(run.process.pid)
+    run.process.wait(NOTICED_S)
+    box.wait_gone()
+    assert run.end().status == -9
+    assert box.logs()
+
+
+def test_a_node_killed_before_it_told_its_address(box: Box) -> None:
+    run = box.start("--seed", "-n", "3", "--model", "stub:layers=8", "--debug")
+
+    def second_node() -> int | None:
+        nodes = (pid for pid, command, env in box.processes() if "ppsmoke.node_cli" in command and env["STAGE"] == "1")
+        return next(nodes, None)
+
+    run.strike(wait_until("the start of stage 1", second_node))
+    assert_noticed(run.end(), box, "stage 1's node was killed by SIGKILL")
+
+
+@pytest.mark.parametrize(("what", "code"), [("node", "stage_died"), ("worker", "worker_died")])
+@pytest.mark.parametrize("phase", ["load", "prefill"])
+def test_json_says_which_stage_died(box: Box, phase: str, what: str, code: str) -> None:
+    run = start_in(box, phase, MIDDLE, "--json")
+    run.strike(run.node(MIDDLE) if what == "node" else run.worker(MIDDLE))
+    done = run.end()
+    assert_noticed(done, box, f"stage {MIDDLE}")
+    said = done.json
+    assert said["exit_status"] == 1
+    assert said["error"]["code"] == code
+    assert said["error"]["stage"] == MIDDLE
+    assert said["error"]["phase"]
+    assert f"stage {MIDDLE}'s {what}" in said["error"]["message"]
+    assert said["tokens"] == []
+
+
+def test_all_nodes_killed_at_once(box: Box) -> None:
+    run = start_in(box, "decode", FIRST)
+    for stage in range(STAGES):
+        run.strike(run.node(stage))
+    assert_noticed(run.end(), box, "node was killed by SIGKILL")
+
+
+def test_orchestrator_and_a_node_killed_together(box: Box) -> None:
+    """The worker of a killed node ends without anybody's help."""
+    run = start_in(box, "prefill", MIDDLE)
+    run.worker(MIDDLE)
+    node = run.node(MIDDLE)
+    run.strike(run.process.pid)
+    run.strike(node)
+    run.process.wait(NOTICED_S)
+    box.wait_gone()
+    assert run.end().status == -9
