@@ -1,4 +1,4 @@
-"""The path of other devices, tinygrad's own copies and launches, run on the CPU: the same bits as the CPU's own path."""
+"""Other devices use tinygrad's own copies and launches; on the CPU these give the bits of the CPU's own path."""
 
 from __future__ import annotations
 

@@ -14,16 +14,14 @@ from ppsmoke_worker.compiler import CpuCompiler, default_cache_dir, find_compile
 
 # What tinygrad 0.14.0 reads from the environment at import or while it builds kernels. Many are everyday names of other
 # tools (a NO_COLOR=true ends its import), others would change results: none is taken from the user.
-_READ_BY_TINYGRAD = frozenset(
-    """
+_READ_BY_TINYGRAD = """
     ALL2ALL ALLOW_DEVICE_USAGE ALLOW_TF32 ALLREDUCE_CAST BEAM CACHEDB CACHELEVEL CAPTURE_PROCESS_REPLAY CAPTURING
     CCACHE CHECK_OOB DEBUG DEBUG_RANGEIFY DEFAULT_FLOAT DEFAULT_INT DISABLE_FAST_IDIV DISALLOW_BROADCAST
     EMULATED_DTYPES FLOAT16 FUSE_OPTIM HALF IGNORE_BEAM_CACHE IMAGE JIT JITBEAM JIT_BATCH_SIZE LRU MAX_BUFFER_SIZE
     MAX_KERNEL_BUFFERS NOLOCALS NOOPT NO_COLOR NO_MEMORY_PLANNER NULL_ALLOW_COPYOUT NUM_CPU_THREADS OPENPILOT_HACKS
     PARALLEL PCONTIG PROFILE REALIZE RING SCACHE SPEC SPLIT_REDUCEOP TC TC_OPT TC_SELECT TRACEMETA TRACK_MATCH_STATS
     TRAINING TRANSCENDENTAL TUPLE_ORDER USE_ATOMICS VALIDATE_WITH_CPU VIZ WINO
-    """.split()
-)
+"""
 # PARALLEL=0: no pool of compiler processes stays behind. HCQ2=0: no thread spins while kernels run.
 # NOOPT, DMC: plain loops, which clang vectorises better than tinygrad's own unrolling and coalescing.
 _CPU = {"PARALLEL": "0", "HCQ2": "0", "NOOPT": "1", "DMC": "1"}
@@ -47,7 +45,7 @@ def prepare_device(wanted: str | None, env: MutableMapping[str, str]) -> DeviceS
     if "tinygrad" in sys.modules:
         raise RuntimeError("tinygrad was imported before its settings were made")
     cache_dir = default_cache_dir(env)
-    for variable in _READ_BY_TINYGRAD:
+    for variable in _READ_BY_TINYGRAD.split():
         env.pop(variable, None)
     name = wanted or _first_nvidia_that_works(env, cache_dir) or "CPU"
     env["DEV"] = name
