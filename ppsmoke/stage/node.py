@@ -54,6 +54,7 @@ from ppsmoke.worker_client import WorkerDeadlines, WorkerProcess, WorkerReady
 log = logging.getLogger(__name__)
 
 CONTROL = "control"
+_STEPPING = {machine.Phase.READY, machine.Phase.EXECUTING}  # back and forth with every step: no news
 _SEND_S = 5.0
 _CLOSE_S = 2.0
 
@@ -175,7 +176,7 @@ class StageNode(MeshEvents):
     def _dispatch(self, event: machine.Event) -> None:
         before = self._state.phase
         self._state, actions = machine.step(self._state, event)
-        if self._state.phase is not before:
+        if self._state.phase is not before and {before, self._state.phase} != _STEPPING:
             log.info("%s -> %s", before.value, self._state.phase.value)
         for action in actions:
             self._perform(action)

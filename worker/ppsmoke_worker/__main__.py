@@ -29,7 +29,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         settings = read_settings(arguments, os.environ)
         if settings.parent is not None:
             die_with(settings.parent)
-        return _serve(settings, writer)
+        status = _serve(settings, writer)
+        sys.stderr.flush()
+        # Taking tinygrad's graphs apart at interpreter exit takes about a second that nobody needs.
+        os._exit(status)
     except BrokenPipeError:
         return 0
     except PpError as error:
