@@ -296,9 +296,14 @@ def _read_prompt(prompt: str) -> str:
             pieces.append(piece)
         return b"".join(pieces).decode()
     except OSError as error:
-        raise UsageError(f"standard input cannot be read: {error.strerror}") from None
+        raise UsageError(
+            f"standard input cannot be read: {error.strerror}", remedy="Give the prompt with --prompt TEXT."
+        ) from None
     except UnicodeDecodeError as error:
-        raise UsageError(f"standard input is not UTF-8 text: {error.reason} at byte {error.start}") from None
+        raise UsageError(
+            f"standard input is not UTF-8 text: {error.reason} at byte {error.start}",
+            remedy="Convert it first, as with iconv -t UTF-8.",
+        ) from None
 
 
 if __name__ == "__main__":

@@ -79,6 +79,7 @@ class PpError(Exception):
 class UsageError(PpError):
     code = "usage"
     exit_status = 2
+    default_remedy = "See pp-smoke-run --help."
 
 
 class BadStageCount(UsageError):
@@ -96,6 +97,7 @@ class EnvironmentFault(PpError):
 
 class ModelNotFound(EnvironmentFault):
     code = "model_not_found"
+    default_remedy = "Give the path of a .gguf file, or one of the names that pp-smoke-run models list shows."
 
 
 class ModelFetchFailed(EnvironmentFault):
@@ -108,6 +110,7 @@ class ModelCorrupt(EnvironmentFault):
 
 class GgufMalformed(EnvironmentFault):
     code = "gguf_malformed"
+    default_remedy = "Fetch the file again, or choose another model."
 
 
 class GgufTruncated(GgufMalformed):
@@ -116,6 +119,7 @@ class GgufTruncated(GgufMalformed):
 
 class UnsupportedModel(EnvironmentFault):
     code = "unsupported_model"
+    default_remedy = "Choose another model; pp-smoke-run models list shows some that work."
 
 
 class ChatTemplateFailed(EnvironmentFault):

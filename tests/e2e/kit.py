@@ -236,9 +236,8 @@ class Box:
         process = subprocess.Popen(
             [*program, *arguments],
             env=self.environment(env),
-            cwd=self.cwd,
             start_new_session=True,
-            **{**streams, **how},
+            **{"cwd": self.cwd, **streams, **how},
         )
         started = Program(process, self)
         started.read(stdout=read_stdout)
