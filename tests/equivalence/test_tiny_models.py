@@ -6,15 +6,18 @@ import functools
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from gguf import GGMLQuantizationType
 
 from fixtures.tiny_gguf import TOKENS, write_tiny_gguf
 from ppsmoke.worker_protocol import Sampling
 from tests.equivalence.chain import Case, Outcome, run_chain, run_reference, varied_prompts
+from tests.equivalence.numpy_model import logits_after
 from tests.equivalence.one_process import ask
 
 BLOCKS = 8
+NEAR_TIE = 0.01
 PROMPTS = varied_prompts(len(TOKENS))
 WHOLE = [Case(prompt) for prompt in PROMPTS.values()]
 CHUNKED = [Case(prompt, (1, 2, 31)) for prompt in PROMPTS.values()] + [Case(PROMPTS["over an attention step"], (100,))]
@@ -69,14 +72,26 @@ ARCHITECTURES = [("llama", "Q8_0"), ("qwen2", "Q8_0"), ("qwen3", "BF16")]
 MORE = [(name, kind) for name in ("llama", "qwen2", "qwen3") for kind in ("Q4_0", "Q4_1", "F16", "F32", "Q4_K", "Q6_K")]
 
 
+# tinygrad's Transformer is itself not exact: on qwen2 F16 and Q4_K here it takes the second of two logits 0.002 apart,
+# so where we part the float64 definition judges. Weights kept as f16 fail this on llama Q8_0 (0.001 apart).
 @pytest.mark.parametrize(
     ("architecture", "kind"), [*ARCHITECTURES, *(pytest.param(*more, marks=pytest.mark.slow) for more in MORE)]
 )
-# In f32: kept as f16, the llama Q8_0 model here says another word where two logits are 0.001 apart.
 def test_our_blocks_say_what_tinygrads_own_transformer_says(architecture: str, kind: str, tmp_path: Path) -> None:
     path = write_tiny_gguf(
         tmp_path / "m.gguf", architecture=architecture, tensor_type=GGMLQuantizationType[kind], blocks=3, seed=5
     )
     prompts = [PROMPTS[name] for name in ("one token", "short", "repeated")]
     ours, theirs = (ask(source, str(path), prompts, 24) for source in ("ours", "tinygrad"))
-    assert [answer["tokens"] for answer in ours] == [answer["tokens"] for answer in theirs]
+    for prompt, our, their in zip(prompts, ours, theirs, strict=True):
+        _check_parting(path, prompt, our["tokens"], their["tokens"])
+
+
+def _check_parting(path: Path, prompt: tuple[int, ...], ours: list[int], theirs: list[int]) -> None:
+    """Equal, or they part where two tokens are almost equally likely and ours is the one of the definition."""
+    parting = next((index for index, pair in enumerate(zip(ours, theirs, strict=True)) if pair[0] != pair[1]), None)
+    if parting is None:
+        return
+    exact = logits_after(path, [*prompt, *ours[:parting]])
+    assert int(np.argmax(exact)) == ours[parting]
+    assert exact[ours[parting]] - exact[theirs[parting]] < NEAR_TIE
