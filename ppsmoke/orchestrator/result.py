@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -28,6 +29,21 @@ class StageTimes:
     prefill: float | None = None
     decode_p50: float | None = None
     decode_p99: float | None = None
+
+    def became_ready(self, device: str, timings: Mapping[str, float]) -> None:
+        """Take over what a StageReady reported."""
+        self.device = device
+        self.load, self.compile, self.ready = (timings.get(name) for name in ("load", "compile", "ready"))
+
+    def stopped(self, timings: Mapping[str, float]) -> None:
+        """Take over what a StageStopped reported."""
+        self.prefill = timings.get("prefill")
+        self.decode_p50, self.decode_p99 = timings.get("decode_p50"), timings.get("decode_p99")
+
+    def describe(self) -> str:
+        first, end = self.layers
+        seconds = f"load {self.load or 0:.1f} s  compile {self.compile or 0:.1f} s"
+        return f"stage {self.stage}  blocks {first}-{end - 1}  {self.device}  {seconds}"
 
 
 @dataclass(slots=True)
