@@ -13,11 +13,10 @@ import signal
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 from ppsmoke import __version__
-from ppsmoke.edges import EdgeAcceptor, InboundEdge, OutboundEdge
+from ppsmoke.edges import EdgeAcceptor
 from ppsmoke.errors import (
     BadNodeEnvironment,
     DeadlineExceeded,
@@ -29,10 +28,8 @@ from ppsmoke.errors import (
     StageFaulted,
     WorkerDied,
 )
-from ppsmoke.membership import ENTRY_NAME, EXIT_NAME, ORCHESTRATOR_NAME, JoinedMembership, stage_name
+from ppsmoke.membership import ENTRY_NAME, EXIT_NAME, JoinedMembership, stage_name
 from ppsmoke.messages import (
-    EdgeKind,
-    OutboundEdgeProvision,
     ProvisionStage,
     StageFault,
     StageProgress,
@@ -42,12 +39,12 @@ from ppsmoke.messages import (
     decode_message,
     encode_message,
 )
-from ppsmoke.objects import StreamObject
 from ppsmoke.roles import Role, layer_range
 from ppsmoke.stage import machine
-from ppsmoke.stage.actor import Activation, Inference, Message, NextToken, SetNeighbors, StageActor
+from ppsmoke.stage.actor import StageActor
 from ppsmoke.stage.settings import NodeSettings
 from ppsmoke.stage.timing import StepTimes
+from ppsmoke.stage.wiring import Wiring, WiringDeadlines
 from ppsmoke.transport import Endpoint, Mesh, MeshEvents, Refused, TicketInvalid, parse_ticket
 from ppsmoke.worker_client import WorkerDeadlines, WorkerProcess, WorkerReady
 
@@ -76,10 +73,7 @@ class StageNode(MeshEvents):
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._tasks: set[asyncio.Task[None]] = set()
         self._step_task: asyncio.Task[None] | None = None
-        self._inputs: dict[machine.Handle, tuple[StreamObject, asyncio.Future[None]]] = {}
-        self._inbound: dict[int, InboundEdge] = {}
-        self._outbound: dict[int, OutboundEdge] = {}
-        self._kinds: dict[int, EdgeKind] = {}
+        self._wiring: Wiring | None = None
         self._times = StepTimes()
         self._provisioned_at = 0.0
         self._worker_ready: WorkerReady | None = None
@@ -184,16 +178,16 @@ class StageNode(MeshEvents):
     def _perform(self, action: machine.Action) -> None:
         match action:
             case machine.PrepareWorker(message):
-                self._spawn(self._prepare_worker(message))
+                self._wiring = self._make_wiring(message)
+                self._spawn(self._prepare_worker(self._wiring, message))
             case machine.OpenEdges(message):
-                self._spawn(self._open_edges(message))
+                self._spawn(self._open_edges(self._need_wiring(), message))
             case machine.EmitReady(run_id):
                 self._spawn(self._emit_ready(run_id))
             case machine.ExecuteStep(handle):
                 self._step_task = self._spawn(self._execute(handle))
             case machine.ReleaseInput(handle):
-                _, released = self._inputs.pop(handle)
-                released.set_result(None)
+                self._need_wiring().release(handle)
             case machine.EmitFault(run_id, reason, code, log_tail):
                 self._spawn(self._emit_fault(run_id, reason, code, log_tail))
             case machine.StopEdges(reason):
@@ -227,7 +221,19 @@ class StageNode(MeshEvents):
 
     # ---- preparing
 
-    async def _prepare_worker(self, message: ProvisionStage) -> None:
+    def _make_wiring(self, message: ProvisionStage) -> Wiring:
+        return Wiring(
+            self._mesh,
+            self._membership,
+            self._acceptor,
+            message,
+            WiringDeadlines(name_s=self._settings.join_timeout, open_s=self._settings.ready_timeout),
+            ready=lambda edge_id: self._dispatch(machine.EdgeReady(edge_id)),
+            faulted=self._fail,
+            load=lambda handle: self._dispatch(machine.ObjectLoaded(handle)),
+        )
+
+    async def _prepare_worker(self, wiring: Wiring, message: ProvisionStage) -> None:
         self._provisioned_at = time.monotonic()
         worker = self._need_worker()
         self._report("loading and compiling")
@@ -237,7 +243,7 @@ class StageNode(MeshEvents):
         if hint != wanted or (ready.layer_start, ready.layer_end) != wanted:
             log.info("the plan gives blocks %d..%d, reconfiguring the worker", *wanted)
         ready = await worker.configure(
-            model=self._settings.model,
+            model=message.gguf_source.paths[0] if message.gguf_source.paths else self._settings.model,
             layer_start=message.layer_start,
             layer_end=message.layer_end_exclusive,
             context=message.model.max_seq_len,
@@ -252,7 +258,7 @@ class StageNode(MeshEvents):
             log=log.warning,
             on_worker_news=self._fail,
         )
-        await self._actor.handle(self._neighbors(message))
+        await self._actor.handle(wiring.neighbors())
         self._dispatch(machine.WorkerPrepared())
 
     def _check_facts(self, message: ProvisionStage, ready: WorkerReady) -> None:
@@ -266,73 +272,10 @@ class StageNode(MeshEvents):
                     phase="prepare",
                 )
 
-    def _neighbors(self, message: ProvisionStage) -> SetNeighbors:
-        senders = {edge.kind: self._sender(edge) for edge in message.outbound}
-        if self._settings.role is Role.LAST:
-            return SetNeighbors(next=senders.get(EdgeKind.FEEDBACK), reply_to=senders[EdgeKind.TOKEN_OUT])
-        return SetNeighbors(next=senders[EdgeKind.ACTIVATION])
-
-    def _sender(self, provision: OutboundEdgeProvision) -> Callable[[StreamObject], Coroutine[Any, Any, None]]:
-        async def send(obj: StreamObject) -> None:
-            await self._outbound[provision.edge_id].write(replace(obj, edge_id=provision.edge_id))
-
-        return send
-
-    async def _open_edges(self, message: ProvisionStage) -> None:
-        deadline_s = self._settings.join_timeout
-        self._kinds = {edge.edge_id: edge.kind for edge in message.inbound}
-        self._inbound = {edge.edge_id: InboundEdge(message.run_id, edge) for edge in message.inbound}
-        for edge_id, edge in self._inbound.items():
-            edge.name_producer(self._name_of(edge.provision.producer_node_id))
-            self._acceptor.expect(edge)
-            self._spawn(self._take_in(edge, edge_id))
-        await self._resolve_neighbors(message, deadline_s)
-        self._outbound = {edge.edge_id: OutboundEdge(self._mesh, message.run_id, edge) for edge in message.outbound}
-        await asyncio.gather(*(self._open_edge(edge_id, edge) for edge_id, edge in self._outbound.items()))
-
-    async def _open_edge(self, edge_id: int, edge: OutboundEdge) -> None:
-        # The consumer accepts once it was provisioned itself, which may be after its model is loaded elsewhere.
-        await edge.open(self._settings.ready_timeout)
-        edge.faulted.add_done_callback(self._edge_faulted)
-        self._dispatch(machine.EdgeReady(edge_id))
-
-    async def _resolve_neighbors(self, message: ProvisionStage, deadline_s: float) -> None:
-        """The names must lead to the nodes of the plan: identity comes from the plan, addresses from names."""
-        role, stage = self._settings.role, message.stage_index
-        consumers = {edge.kind: edge.consumer_node_id for edge in message.outbound}
-        wanted = {
-            EdgeKind.ACTIVATION: stage_name(stage + 1),
-            EdgeKind.FEEDBACK: stage_name(0),
-            EdgeKind.TOKEN_OUT: ORCHESTRATOR_NAME,
-        }
-        for kind, node_id in consumers.items():
-            name = wanted[kind]
-            found = await self._membership.wait_name(name, deadline_s=deadline_s)
-            if found != node_id:
-                raise StageFaulted(
-                    f"{name} is {self._name_of(found)}, the plan says {self._name_of(node_id)}",
-                    stage=stage,
-                    phase=f"resolve as {role.value}",
-                )
-
-    def _edge_faulted(self, faulted: asyncio.Future[Any]) -> None:
-        if not faulted.cancelled():
-            self._fail(faulted.result())
-
-    async def _take_in(self, edge: InboundEdge, edge_id: int) -> None:
-        """Load one object at a time: the next is taken off the ring when the machine has released this one."""
-        await edge.wait_ready(self._settings.ready_timeout)
-        self._dispatch(machine.EdgeReady(edge_id))
-        while (obj := await edge.next()) is not None:
-            # A token on the feedback edge has its step's number and starts the step after it.
-            follows = 1 if self._kinds[edge_id] is EdgeKind.FEEDBACK else 0
-            handle = machine.Handle(
-                edge_id, obj.request_id, obj.sequence + follows, obj.part, obj.last_part, done=obj.done
-            )
-            released: asyncio.Future[None] = self._loop.create_future()
-            self._inputs[handle] = (obj, released)
-            self._dispatch(machine.ObjectLoaded(handle))
-            await released
+    async def _open_edges(self, wiring: Wiring, message: ProvisionStage) -> None:
+        for edge in message.inbound:
+            self._spawn(wiring.serve_inbound(edge.edge_id))
+        await wiring.open_outbound()
 
     async def _emit_ready(self, run_id: str) -> None:
         ready = self._worker_ready
@@ -361,30 +304,18 @@ class StageNode(MeshEvents):
     # ---- executing
 
     async def _execute(self, handle: machine.Handle) -> None:
-        obj, _ = self._inputs[handle]
         started = time.monotonic()
-        await self._actor.handle(self._message_of(handle, obj))
+        await self._actor.handle(self._need_wiring().take(handle))
         self._times.add(time.monotonic() - started, is_prefill=handle.sequence == 0)
         self._dispatch(machine.StepDone(handle))
-
-    def _message_of(self, handle: machine.Handle, obj: StreamObject) -> Message:
-        kind = self._kinds[handle.edge_id]
-        if kind is EdgeKind.ACTIVATION:
-            return Activation(obj)
-        if handle.sequence == 0:
-            return Inference(obj)
-        if kind is EdgeKind.FEEDBACK:
-            return NextToken(_as_input_of_next_step(obj))
-        return NextToken(obj)
 
     # ---- ending
 
     async def _stop_edges(self, reason: str) -> None:
         if self._step_task is not None:
             self._step_task.cancel()
-        closing = [edge.close(reason) for edge in self._inbound.values()]
-        closing += [edge.close(reason) for edge in self._outbound.values()]
-        await asyncio.gather(*closing)
+        if self._wiring is not None:
+            await self._wiring.close(reason)
         self._dispatch(machine.EdgesStopped())
 
     async def _stop_worker(self) -> None:
@@ -482,6 +413,10 @@ class StageNode(MeshEvents):
                 self._names[node_id] = f"stage {member.stage_index}"
         return self._names.get(node_id, f"node {node_id[:8]}")
 
+    def _need_wiring(self) -> Wiring:
+        assert self._wiring is not None
+        return self._wiring
+
     def _need_worker(self) -> WorkerProcess:
         if self._worker is None:
             raise StageFaulted(f"stage {self._settings.stage} was provisioned before its worker was started")
@@ -493,7 +428,3 @@ def _node_of(variable: str, ticket: str) -> str:
         return parse_ticket(ticket)[0]
     except TicketInvalid as error:
         raise BadNodeEnvironment(f"{variable}: {error}", remedy="Give the ticket that the peer printed.") from None
-
-
-def _as_input_of_next_step(obj: StreamObject) -> StreamObject:
-    return replace(obj, sequence=obj.sequence + 1)
