@@ -95,7 +95,7 @@ class Done:
         self.failed(status, *parts)
         assert "\n  fix: " in self.err, self.err
         assert "Traceback" not in self.err
-        assert "unexpected" not in self.errors[0].lower(), self.err
+        assert not self.errors[0].startswith("error: Unexpected"), self.err
         assert self.out == b""
         return self
 

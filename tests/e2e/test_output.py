@@ -1,4 +1,4 @@
-"""What comes out where: text on stdout as it comes, news on stderr, one object with --json, and readers of all kinds."""
+"""What comes out where: text on stdout as it comes, news on stderr, one object with --json; readers of all kinds."""
 
 from __future__ import annotations
 
