@@ -146,7 +146,7 @@ class StageReady(Record):
 
 
 class StageFault(Record):
-    """`code` is the stable code of the error behind it; `log_tail` its last log lines."""
+    """`code`, `log_tail`, `remedy` and `phase` are those of the error behind it."""
 
     type: Literal["StageFault"] = "StageFault"
     run_id: RunId
@@ -155,6 +155,8 @@ class StageFault(Record):
     reason: str
     code: str = "stage_faulted"
     log_tail: tuple[str, ...] = ()
+    remedy: str = ""
+    phase: str = ""
 
 
 class StageStopped(Record):

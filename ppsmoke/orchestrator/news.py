@@ -46,7 +46,13 @@ def stage_fault_error(message: StageFault) -> PpError:
     reason = message.reason
     if f"stage {message.stage_index}" not in reason:
         reason = f"stage {message.stage_index}: {reason}"
-    return kind(reason, stage=message.stage_index, log_tail=message.log_tail)
+    return kind(
+        reason,
+        stage=message.stage_index,
+        log_tail=message.log_tail,
+        remedy=message.remedy or None,
+        phase=message.phase or None,
+    )
 
 
 def waiting_line(stages: Iterable[int], doing: Mapping[int, str], otherwise: Iterable[str]) -> str:

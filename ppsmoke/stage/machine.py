@@ -90,6 +90,8 @@ class Failed:
     reason: str
     code: str = "stage_faulted"
     log_tail: tuple[str, ...] = ()
+    remedy: str | None = None
+    phase: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +150,8 @@ class EmitFault:
     reason: str
     code: str
     log_tail: tuple[str, ...]
+    remedy: str | None = None
+    phase: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -395,7 +399,8 @@ def _failed(state: StageState, event: Failed) -> Step:
     faulted = replace(
         state, phase=Phase.FAULTED, fault=event.reason, waiting_for=frozenset(), loaded=(), executing=None
     )
-    return faulted, (EmitFault(state.run_id, event.reason, event.code, event.log_tail),)
+    fault = EmitFault(state.run_id, event.reason, event.code, event.log_tail, event.remedy, event.phase)
+    return faulted, (fault,)
 
 
 def _stop(state: StageState, event: StopReceived) -> Step:

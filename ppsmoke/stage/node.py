@@ -188,8 +188,8 @@ class StageNode(MeshEvents):
                 self._step_task = self._spawn(self._execute(handle))
             case machine.ReleaseInput(handle):
                 self._need_wiring().release(handle)
-            case machine.EmitFault(run_id, reason, code, log_tail):
-                self._spawn(self._emit_fault(run_id, reason, code, log_tail))
+            case machine.EmitFault() as fault:
+                self._spawn(self._emit_fault(fault))
             case machine.StopEdges(reason):
                 self._spawn(self._stop_edges(reason))
             case machine.ResetWorker():
@@ -200,7 +200,7 @@ class StageNode(MeshEvents):
                 log.warning("%s%s", f"from {self._name_of(sender)}: " if sender else "", reason)
 
     def _fail(self, error: PpError) -> None:
-        self._dispatch(machine.Failed(str(error), error.code, error.log_tail))
+        self._dispatch(machine.Failed(str(error), error.code, error.log_tail, error.remedy, error.phase))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run `work`; whatever it raises is a fault of this stage."""
@@ -324,15 +324,17 @@ class StageNode(MeshEvents):
             await self._worker.stop(0.0 if computing else self._settings.stop_timeout)
         self._dispatch(machine.WorkerReset())
 
-    async def _emit_fault(self, run_id: str, reason: str, code: str, log_tail: tuple[str, ...]) -> None:
+    async def _emit_fault(self, fault: machine.EmitFault) -> None:
         await self._send(
             StageFault(
-                run_id=run_id,
+                run_id=fault.run_id,
                 stage_index=self._settings.stage,
                 node_id=self._mesh.node_id,
-                reason=reason,
-                code=code,
-                log_tail=log_tail,
+                reason=fault.reason,
+                code=fault.code,
+                log_tail=fault.log_tail,
+                remedy=fault.remedy or "",
+                phase=fault.phase or "",
             )
         )
 

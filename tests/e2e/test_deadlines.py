@@ -86,8 +86,8 @@ def test_stop(box: Box) -> None:
 @pytest.mark.parametrize(
     ("model", "phase"),
     [
-        (f"stub:layers=4,load_ms={FOREVER_MS}", "preparing the stages"),
-        (f"stub:layers=4,step_ms={FOREVER_MS}", "prefill"),
+        pytest.param(f"stub:layers=4,load_ms={FOREVER_MS}", "preparing the stages", marks=pytest.mark.slow),
+        pytest.param(f"stub:layers=4,step_ms={FOREVER_MS}", "prefill", marks=pytest.mark.slow),
         ("stub:layers=4,step_ms=100", "decode"),
     ],
 )

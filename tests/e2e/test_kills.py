@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
+from _pytest.mark import ParameterSet
 
 from tests.e2e.kit import NOTICED_S, Box, Done, Program, wait_until
 
@@ -35,14 +38,22 @@ def start_in(box: Box, phase: str, stage: int, *more: str) -> Program:
     return run
 
 
+def node_by_node(phases: Sequence[str]) -> list[ParameterSet]:
+    """Every stage in every phase; quick are each phase with one stage and each stage with at least one phase."""
+    return [
+        pytest.param(stage, phase, marks=() if (number + stage) % STAGES == LAST else pytest.mark.slow)
+        for number, phase in enumerate(phases)
+        for stage in range(STAGES)
+    ]
+
+
 def assert_noticed(done: Done, box: Box, *parts: str) -> None:
     done.failed(1, *parts)
     assert done.took_s < NOTICED_S
     assert box.logs(), "the log directory stays"
 
 
-@pytest.mark.parametrize("phase", PHASES)
-@pytest.mark.parametrize("stage", [FIRST, MIDDLE, LAST])
+@pytest.mark.parametrize(("stage", "phase"), node_by_node(PHASES))
 def test_a_killed_node(box: Box, stage: int, phase: str) -> None:
     run = start_in(box, phase, stage)
     run.strike(run.node(stage))
@@ -50,8 +61,7 @@ def test_a_killed_node(box: Box, stage: int, phase: str) -> None:
     assert_noticed(done, box, f"stage {stage}'s node was killed by SIGKILL")
 
 
-@pytest.mark.parametrize("phase", ["load", "prefill", "decode"])
-@pytest.mark.parametrize("stage", [FIRST, MIDDLE, LAST])
+@pytest.mark.parametrize(("stage", "phase"), node_by_node(PHASES[1:]))
 def test_a_killed_worker(box: Box, stage: int, phase: str) -> None:
     run = start_in(box, phase, stage)
     run.strike(run.worker(stage))
@@ -80,8 +90,15 @@ def test_a_node_killed_before_it_told_its_address(box: Box) -> None:
     assert_noticed(run.end(), box, "stage 1's node was killed by SIGKILL")
 
 
-@pytest.mark.parametrize(("what", "code"), [("node", "stage_died"), ("worker", "worker_died")])
-@pytest.mark.parametrize("phase", ["load", "prefill"])
+@pytest.mark.parametrize(
+    ("what", "code", "phase"),
+    [
+        ("node", "stage_died", "load"),
+        ("worker", "worker_died", "prefill"),
+        pytest.param("node", "stage_died", "prefill", marks=pytest.mark.slow),
+        pytest.param("worker", "worker_died", "load", marks=pytest.mark.slow),
+    ],
+)
 def test_json_says_which_stage_died(box: Box, phase: str, what: str, code: str) -> None:
     run = start_in(box, phase, MIDDLE, "--json")
     run.strike(run.node(MIDDLE) if what == "node" else run.worker(MIDDLE))

@@ -116,7 +116,9 @@ def test_stderr_whose_reader_went_away_does_not_harm_the_text(box: Box) -> None:
     assert out.decode() == stub_text(DEFAULT_PROMPT, 60, SLOW)
 
 
-@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", ">&- 2>&- <&-"])
+@pytest.mark.parametrize(
+    "closed", [">&-", ">&- 2>&- <&-", *(pytest.param(x, marks=pytest.mark.slow) for x in ("2>&-", "<&-"))]
+)
 def test_streams_closed_from_the_start(box: Box, closed: str) -> None:
     status, out, err = shell(box, f"pp --seed --model {MODEL} --max-tokens 16 {closed}")
     assert status == 0, err

@@ -19,8 +19,14 @@ def assert_ended(done: Done, number: signal.Signals) -> None:
     assert done.took_s < NOTICED_S
 
 
-@pytest.mark.parametrize("phase", PHASES)
-@pytest.mark.parametrize("number", STATUSES)
+@pytest.mark.parametrize(
+    ("number", "phase"),
+    [
+        pytest.param(number, phase, marks=() if number is signal.SIGINT or phase == "decode" else pytest.mark.slow)
+        for number in STATUSES
+        for phase in PHASES
+    ],
+)
 def test_a_signal_ends_the_run_in_order(box: Box, number: signal.Signals, phase: str) -> None:
     run = start_in(box, phase, MIDDLE)
     run.signal(number)
@@ -73,8 +79,11 @@ def test_a_signal_in_json_mode_prints_its_object(box: Box) -> None:
     assert said["error"]["code"] == "interrupted"
 
 
-@pytest.mark.parametrize("program", [CLI, (SCRIPT,)], ids=["module", "script"])
-@pytest.mark.parametrize("number", STATUSES)
+@pytest.mark.parametrize(
+    ("number", "program"),
+    [(signal.SIGINT, CLI), (signal.SIGTERM, CLI), (signal.SIGHUP, CLI), (signal.SIGINT, (SCRIPT,))],
+    ids=["SIGINT", "SIGTERM", "SIGHUP", "SIGINT to the script"],
+)
 def test_a_signal_before_the_run_begins(box: Box, number: signal.Signals, program: tuple[str, ...]) -> None:
     """While it reads a prompt that does not end."""
     reading, writing = os.pipe()
@@ -97,7 +106,7 @@ def test_a_signal_before_the_run_begins(box: Box, number: signal.Signals, progra
     assert not box.logs()
 
 
-@pytest.mark.parametrize("number", STATUSES)
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_a_signal_while_verifying(box: Box, number: signal.Signals) -> None:
     run = box.start("--seed", "--model", "stub:layers=8,step_ms=1000", "--max-tokens", "2", "--verify")
     run.wait_line("^done ")

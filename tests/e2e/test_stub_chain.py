@@ -10,11 +10,17 @@ from tests.e2e.kit import SCRIPT, Box, stub_ids, stub_text
 
 MODEL = "stub:layers=8"
 PROMPT = "How many stages?"
+OTHER_PAIRS = ((2, "orchestrator"), (3, "direct"), (5, "orchestrator"), (8, "direct"))
 LONG_PROMPT = "".join(chr(ord("a") + i * i % 23) for i in range(700))  # three parts
 
 
-@pytest.mark.parametrize("feedback", ["direct", "orchestrator"])
-@pytest.mark.parametrize("num_stages", [2, 3, 5, 8])
+@pytest.mark.parametrize(
+    ("num_stages", "feedback"),
+    [
+        *((2, "direct"), (3, "orchestrator"), (5, "direct"), (8, "orchestrator")),
+        *(pytest.param(*pair, marks=pytest.mark.slow) for pair in OTHER_PAIRS),
+    ],
+)
 def test_any_number_of_stages_and_both_feedback_forms_say_the_same(box: Box, num_stages: int, feedback: str) -> None:
     done = box.run(
         *("--seed", "--model", MODEL, "--num-stages", str(num_stages), "--feedback", feedback),
@@ -72,7 +78,7 @@ def test_the_sample_seed_decides_at_any_number_of_stages(box: Box) -> None:
         )
         return done.expect(0).text
 
-    assert run(2, 5) == run(4, 5) == stub_text(PROMPT, 24, MODEL, seed=5)
+    assert run(2, 5) == stub_text(PROMPT, 24, MODEL, seed=5)
     assert run(3, 6) == stub_text(PROMPT, 24, MODEL, seed=6) != stub_text(PROMPT, 24, MODEL, seed=5)
 
 

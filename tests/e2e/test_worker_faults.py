@@ -42,7 +42,7 @@ def test_a_worker_that_cannot_load(box: Box) -> None:
     done.failed(1, f"stage {MIDDLE}", "told to fail while loading")
     error = done.json["error"]
     assert (error["code"], error["stage"]) == ("worker_failed", MIDDLE)
-    assert error["phase"] in ("boot", "preparing the stages")
+    assert error["phase"] == "starting the worker"
     assert done.json["tokens"] == []
 
 
@@ -62,6 +62,7 @@ def test_a_worker_that_ends_in_a_step(box: Box, knob: str, ending: str, words: s
     done = run_with(box, f"{knob}={step}")
     assert_blamed(done, "worker_died", phase, f"stage {MIDDLE}'s worker", ending)
     assert_last_words(done, words)
+    assert ("ran out of memory" in done.err) == (knob == "kill_at"), "the remedy travels with the fault"
 
 
 @pytest.mark.parametrize(
