@@ -15,14 +15,14 @@ import typer
 
 from ppsmoke import __version__
 from ppsmoke.doctor import doctor_command
-from ppsmoke.errors import EnvironmentFault, PpError, RunFailed, UsageError
+from ppsmoke.errors import EnvironmentFault, Interrupted, PpError, RunFailed, UsageError
 from ppsmoke.messages import Feedback
 from ppsmoke.models import DEFAULT_MODEL
 from ppsmoke.models_command import models_app
 from ppsmoke.orchestrator.options import Deadlines
 from ppsmoke.orchestrator.result import error_json
 from ppsmoke.run_command import RunCommand, run_command
-from ppsmoke.signals import interruption, raise_on_signals
+from ppsmoke.signals import exit_on_signals, interruption, raise_on_signals
 from ppsmoke.terminal import Terminal
 
 _RUN = "Run"
@@ -43,7 +43,11 @@ app = typer.Typer(
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and end the process with its exit status."""
     _open_missing_streams()
-    status = _run_app(list(sys.argv[1:] if arguments is None else arguments))
+    try:
+        status = _run_app(list(sys.argv[1:] if arguments is None else arguments))
+    except Interrupted as again:  # another signal, while the first one was on its way to its report
+        status = again.exit_status
+    exit_on_signals()
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):
             stream.flush()
@@ -99,6 +103,7 @@ def _run_app(arguments: list[str]) -> int:
 
 
 def _report(error: PpError, *, as_json: bool, debug: bool) -> int:
+    exit_on_signals()
     Terminal(debug=debug).error(error)
     if as_json:
         with suppress(OSError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
 
 ENVIRONMENT = 3
@@ -25,6 +26,10 @@ def pp_gpu_node() -> None:
 
 
 def _begin(module: str) -> None:
+    # Ctrl-C while nothing but imports has happened: the end, without a traceback.
+    handled = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if handled:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         main = importlib.import_module(module).main
     except ImportError as error:
@@ -33,6 +38,8 @@ def _begin(module: str) -> None:
         print(f"error: {_missing(error)} cannot be loaded: {error}", file=sys.stderr)
         print("  fix: Install pp-smoke-run again, and see its README for platforms that lack wheels.", file=sys.stderr)
         sys.exit(ENVIRONMENT)
+    if handled:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     main()
 
 

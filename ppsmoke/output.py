@@ -43,6 +43,11 @@ class RunOutput:
             await self._writer.write(piece.encode())
             self._wrote = piece
 
+    def drain(self) -> None:
+        """Wait until the reader has taken all the text, the loop being closed already. Raises as `text` does."""
+        if self._writer is not None:
+            self._writer.drain()
+
     def end(self) -> None:
         """The text is complete: on a terminal the prompt must not stick to it."""
         self._break_text()
@@ -59,8 +64,8 @@ class _StdoutWriter:
     """A thread that may block on a full pipe: a daemon, so that it never keeps the process alive."""
 
     def __init__(self) -> None:
-        self._jobs: queue.SimpleQueue[tuple[bytes, asyncio.AbstractEventLoop, asyncio.Future[None]]]
-        self._jobs = queue.SimpleQueue()
+        self._jobs: queue.Queue[tuple[bytes, asyncio.AbstractEventLoop, asyncio.Future[None]]] = queue.Queue()
+        self._failure: Exception | None = None
         threading.Thread(target=self._work, name="stdout", daemon=True).start()
 
     async def write(self, data: bytes) -> None:
@@ -68,6 +73,11 @@ class _StdoutWriter:
         done: asyncio.Future[None] = loop.create_future()
         self._jobs.put((data, loop, done))
         await done
+
+    def drain(self) -> None:
+        self._jobs.join()
+        if self._failure is not None:
+            raise self._failure
 
     def _work(self) -> None:
         while True:
@@ -81,8 +91,10 @@ class _StdoutWriter:
                 error = OutputGone()
             except OSError as failure:
                 error = EnvironmentFault(f"standard output cannot be written: {failure.strerror}", phase="output")
+            self._failure = self._failure or error
             with suppress(RuntimeError):  # the loop is closed: nobody waits
                 loop.call_soon_threadsafe(_settle, done, error)
+            self._jobs.task_done()
 
 
 def _write(data: memoryview) -> int:

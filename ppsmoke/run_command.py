@@ -7,7 +7,7 @@ import json
 import os
 import secrets
 import time
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -16,7 +16,7 @@ from ppsmoke.errors import PpError, UsageError, VerifyMismatch
 from ppsmoke.logs import make_log_dir
 from ppsmoke.messages import Feedback, Generation
 from ppsmoke.models import SilentProgress, ensure_model, find_model, parse_model, show_progress
-from ppsmoke.orchestrator.options import Deadlines, RunOptions
+from ppsmoke.orchestrator.options import Deadlines, OutputGone, RunOptions
 from ppsmoke.orchestrator.result import RunResult
 from ppsmoke.orchestrator.run import LocalRun
 from ppsmoke.output import RunOutput
@@ -30,7 +30,7 @@ from ppsmoke.preflight import (
     stage_memories,
 )
 from ppsmoke.request import Model, fit_to_context, is_stub, open_model
-from ppsmoke.signals import raise_on_signals
+from ppsmoke.signals import exit_on_signals, raise_on_signals
 from ppsmoke.terminal import Terminal, short_path
 from ppsmoke.verify import Verification, verify_tokens
 
@@ -79,13 +79,15 @@ def run_command(command: RunCommand) -> int:
         result.times.model = prepared
     except PpError as error:
         result.error = error
+    exit_on_signals()
     if result.error is not None:
         terminal.error(result.error)
     if command.as_json:
         body = result.as_json()
         if verification is not None:
             body["verify"] = verification.as_json()
-        print(json.dumps(body), flush=True)
+        with suppress(BrokenPipeError):  # whoever went away must not turn a failure into a success
+            print(json.dumps(body), flush=True)
     return result.exit_status
 
 
@@ -95,6 +97,9 @@ def _prepare(command: RunCommand, terminal: Terminal, run_id: str) -> RunOptions
         check_stage_count(command.num_stages, 2)
     if not command.prompt:
         raise UsageError("the prompt is empty", remedy="Give some text with --prompt.")
+    for name, text in (("--prompt", command.prompt), ("--system", command.system or "")):
+        if not _is_text(text):
+            raise UsageError(f"{name} is not UTF-8 text", remedy="Convert it first, as with iconv -t UTF-8.")
     model = _open(command, terminal)
     check_stage_count(command.num_stages, model.num_layers)
     tokens = model.encode_prompt(
@@ -125,6 +130,15 @@ def _prepare(command: RunCommand, terminal: Terminal, run_id: str) -> RunOptions
     )
 
 
+def _is_text(text: str) -> bool:
+    """Bytes of the command line that are no UTF-8 come as lone surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _open(command: RunCommand, terminal: Terminal) -> Model:
     if is_stub(command.model):
         return open_model(command.model, None)
@@ -150,6 +164,13 @@ def _serve(command: RunCommand, options: RunOptions, terminal: Terminal) -> tupl
     output = RunOutput(terminal, stream=not command.as_json)
     result = asyncio.run(LocalRun(options, output).execute())
     raise_on_signals()
+    if result.error is None:
+        try:
+            output.drain()
+        except OutputGone:
+            pass
+        except PpError as error:
+            result.error = error
     output.end()
     verification = None
     if result.error is None:

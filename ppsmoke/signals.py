@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,14 +13,25 @@ from ppsmoke.errors import Interrupted
 ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
+def ending_signals() -> tuple[signal.Signals, ...]:
+    """Those to act upon: what `nohup`, or a shell that starts a background job, had ignored before us stays ignored."""
+    return tuple(number for number in ENDING_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN)
+
+
 def interruption(number: int, phase: str | None = None) -> Interrupted:
     return Interrupted(f"interrupted by {signal.Signals(number).name}", signal_number=number, phase=phase)
 
 
 def raise_on_signals() -> None:
     """From now on the ending signals raise Interrupted in the main thread; an event loop may take them over."""
-    for number in ENDING_SIGNALS:
+    for number in ending_signals():
         signal.signal(number, _raise)
+
+
+def exit_on_signals() -> None:
+    """From now on an ending signal ends the process at once: what was begun has ended, only the report is left."""
+    for number in ending_signals():
+        signal.signal(number, _exit)
 
 
 @contextmanager
@@ -27,7 +39,7 @@ def signals_held() -> Iterator[None]:
     """An ending signal that comes inside raises at the end: for what must not stop half-way, as the start of a process
     that nobody would know of."""
     came: list[int] = []
-    before = {number: signal.signal(number, lambda number, _frame: came.append(number)) for number in ENDING_SIGNALS}
+    before = {number: signal.signal(number, lambda number, _frame: came.append(number)) for number in ending_signals()}
     try:
         yield
     finally:
@@ -39,3 +51,7 @@ def signals_held() -> Iterator[None]:
 
 def _raise(number: int, _frame: FrameType | None) -> None:
     raise interruption(number)
+
+
+def _exit(number: int, _frame: FrameType | None) -> None:
+    os._exit(interruption(number).exit_status)

@@ -17,7 +17,7 @@ from typing import Protocol
 
 import psutil
 
-from ppsmoke.errors import DeadlineExceeded, LeftBehind, StageDied
+from ppsmoke.errors import DeadlineExceeded, EnvironmentFault, LeftBehind, StageDied
 from ppsmoke.logs import log_tail
 from ppsmoke.stage.settings import ADDRESS_PREFIX
 
@@ -61,13 +61,25 @@ class ChildNode:
         self._watcher: asyncio.Task[None] | None = None
 
     async def start(self, environment: Mapping[str, str]) -> None:
-        """Start the process; its stderr goes to the log file. Raises StageDied when it cannot be started."""
+        """Start the process; its stderr goes to the log file.
+
+        Raises StageDied when it cannot be started, EnvironmentFault when the log cannot be written.
+        """
         # A task of its own: a start that is cancelled half-way would leave a process that nobody knows.
         self._starting = asyncio.create_task(self._start(environment))
         await asyncio.shield(self._starting)
 
     async def _start(self, environment: Mapping[str, str]) -> None:
-        with self.log_path.open("ab") as log:
+        try:
+            log = self.log_path.open("ab")
+        except OSError as error:
+            raise EnvironmentFault(
+                f"the log {self.log_path} cannot be written: {error.strerror}",
+                remedy="Choose another directory with --log-dir.",
+                stage=self.stage_index,
+                phase="spawn",
+            ) from error
+        with log:
             try:
                 self._process = await asyncio.create_subprocess_exec(
                     *(sys.executable, "-P", "-m", "ppsmoke.node_cli"),

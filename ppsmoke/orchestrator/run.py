@@ -24,7 +24,7 @@ from ppsmoke.orchestrator.result import RunResult, StageTimes
 from ppsmoke.orchestrator.text_stream import TextStream
 from ppsmoke.orchestrator.token_ends import TokenEnds
 from ppsmoke.plan import provision_stage
-from ppsmoke.signals import ENDING_SIGNALS, interruption
+from ppsmoke.signals import ending_signals, interruption
 from ppsmoke.transport import MeshEvents
 
 _ROOT_CAUSE_S = 0.5
@@ -76,7 +76,7 @@ class LocalRun(MeshEvents):
         self.result.times.stages = [
             StageTimes(s.stage_index, (s.layer_start, s.layer_end_exclusive)) for s in plan.stages
         ]
-        for number in ENDING_SIGNALS:
+        for number in ending_signals():
             self._loop.add_signal_handler(number, self._on_signal, number)
         if self._options.deadlines.budget is not None:
             self._loop.call_later(self._options.deadlines.budget, self._budget_spent)
@@ -280,7 +280,10 @@ class LocalRun(MeshEvents):
             self._finish()
             return
         self._view.line(f"{name}: stopping {len(self._cluster.children)} stages")
-        self._dispatch(machine.Faulted(interruption(number, self._state.doing)))
+        error = interruption(number, self._state.doing)
+        if self._state.outcome is machine.Outcome.COMPLETED and self.result.error is None:
+            self.result.error = error  # too late for the run itself, not for what would come after it
+        self._dispatch(machine.Faulted(error))
 
     # ---- news from the stages
 
