@@ -42,10 +42,10 @@ def test_quiet_still_says_what_went_wrong(box: Box) -> None:
 
 
 def test_text_arrives_while_the_run_still_decodes(box: Box) -> None:
-    run = box.start("--seed", "--model", SLOW, "--max-tokens", "100", "--debug")
-    assert len(run.wait_output()) < 100
+    run = box.start("--seed", "--model", SLOW, "--max-tokens", "50", "--debug")
+    assert len(run.wait_output()) < 50
     assert not any("TearingDown" in line for line in run.lines)
-    assert run.end().expect(0).text == stub_text(DEFAULT_PROMPT, 100, SLOW)
+    assert run.end().expect(0).text == stub_text(DEFAULT_PROMPT, 50, SLOW)
 
 
 def test_a_slow_reader_loses_nothing(box: Box) -> None:
@@ -117,7 +117,13 @@ def test_stderr_whose_reader_went_away_does_not_harm_the_text(box: Box) -> None:
 
 
 @pytest.mark.parametrize(
-    "closed", [">&-", ">&- 2>&- <&-", *(pytest.param(x, marks=pytest.mark.slow) for x in ("2>&-", "<&-"))]
+    "closed",
+    [
+        ">&-",
+        ">&- 2>&- <&-",
+        pytest.param("2>&-", marks=pytest.mark.slow),
+        pytest.param("<&-", marks=pytest.mark.slow),
+    ],
 )
 def test_streams_closed_from_the_start(box: Box, closed: str) -> None:
     status, out, err = shell(box, f"pp --seed --model {MODEL} --max-tokens 16 {closed}")
@@ -197,12 +203,12 @@ def test_an_empty_standard_input(box: Box) -> None:
 
 def test_two_runs_side_by_side(box: Box) -> None:
     """With one state directory, and ended in any order."""
-    first = box.start("--seed", "-n", "3", "--model", SLOW, "--max-tokens", "80", "--debug")
+    first = box.start("--seed", "-n", "3", "--model", SLOW, "--max-tokens", "60", "--debug")
     second = box.start("--seed", "-n", "2", "--model", SLOW, "--max-tokens", "2000", "--context", "4096", "--debug")
     first.wait_output()
     second.wait_output()
     second.strike(second.node(1))
-    assert first.end().expect(0).text == stub_text(DEFAULT_PROMPT, 80, SLOW)
+    assert first.end().expect(0).text == stub_text(DEFAULT_PROMPT, 60, SLOW)
     second.end().failed(1, "stage 1's node was killed")
     assert len({path.parent for path in box.logs()}) == 2
 
@@ -221,13 +227,6 @@ def test_logs_go_where_they_were_asked_to(box: Box) -> None:
     assert sorted(path.name for path in folder.iterdir()) == ["stage-0.log", "stage-1.log"]
     assert "worker" in (folder / "stage-0.log").read_text()
     assert list(box.state.iterdir()) == []
-
-
-def test_a_newline_of_a_terminal_is_not_in_a_file(box: Box) -> None:
-    path = box.root / "out"
-    with path.open("wb") as stdout:
-        box.start("--seed", "--model", MODEL, "--max-tokens", "16", stdout=stdout).end().expect(0)
-    assert path.read_text() == stub_text(DEFAULT_PROMPT, 16, MODEL)
 
 
 def test_options_of_the_environment_do_not_leak_into_the_run(box: Box, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import signal
 import pytest
 
 from tests.e2e.kit import CLI, NOTICED_S, SCRIPT, Box, Done, wait_until
-from tests.e2e.test_kills import FIRST, MIDDLE, PHASES, start_in
+from tests.e2e.phases import FIRST, MIDDLE, PHASES, start_in
 
 STATUSES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
 

@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from tests.e2e.kit import NOTICED_S, Box, Done
-from tests.e2e.test_kills import MIDDLE, start_in
+from tests.e2e.phases import MIDDLE, start_in
 
 PREFILL, DECODE = 0, 3
 
@@ -84,8 +84,8 @@ def test_a_stopped_node_is_noticed_by_its_silence(box: Box) -> None:
 
 
 def test_a_node_that_was_stopped_for_a_moment_is_not_lost(box: Box) -> None:
-    run = box.start(*("--seed", "--model", "stub:layers=4,step_ms=20", "--max-tokens", "60", "--debug"))
+    run = box.start(*("--seed", "--model", "stub:layers=4,step_ms=20", "--max-tokens", "40", "--debug"))
     run.wait_output()
     os.kill(run.node(0), signal.SIGSTOP)
     os.kill(run.node(0), signal.SIGCONT)
-    assert len(run.end().expect(0).out) == 60
+    assert len(run.end().expect(0).out) == 40
