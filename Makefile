@@ -25,6 +25,11 @@ $(VENV)/installed-dev: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
+# Minutes to build, from its source; PP_REFERENCE_PYTHON may name a Python that has it instead.
+$(VENV)/installed-reference: $(VENV)/installed-dev
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[reference]' && touch $@ \
+		|| echo "llama.cpp was not built (it needs a C++ compiler); the tests that compare with it will be skipped" >&2
+
 model: $(VENV)/installed
 	$(RUN) models fetch smollm2:135m
 
@@ -39,7 +44,7 @@ lint: $(VENV)/installed-dev
 test: $(VENV)/installed-dev model
 	$(PYTEST) -m "not slow"
 
-test-slow: $(VENV)/installed-dev model
+test-slow: $(VENV)/installed-dev $(if $(PP_REFERENCE_PYTHON),,$(VENV)/installed-reference) model
 	$(PYTEST) -m slow
 
 gate: $(VENV)/installed-dev model

@@ -1,6 +1,6 @@
-"""Tokens and logits of the whole model in one process, for many prompts at the cost of one start.
+"""Tokens and logits of the whole model in one process, for many models and prompts at the cost of one start.
 
-    python -m tests.equivalence.one_process ours|tinygrad MODEL    prompts in, answers out, as JSON
+    python -m tests.equivalence.one_process ours|tinygrad       a request a line in, an answer a line out, as JSON
 
 `ours` is the worker's engine with the whole range; `tinygrad` is tinygrad's own Transformer.
 """
@@ -11,58 +11,121 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Any
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from types import TracebackType
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tests.equivalence.cases import CONTEXT, Case
 
 DEADLINE_S = 600.0
 
-
-def ask(
-    kind: str, model: str, prompts: Sequence[Sequence[int]], count: int = 48, env: Mapping[str, str] | None = None
-) -> list[dict[str, Any]]:
-    """For each prompt: `tokens` (greedy), and for `ours` the `logits` after the prompt."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.equivalence.one_process", kind, model],
-        input=json.dumps({"prompts": [list(prompt) for prompt in prompts], "count": count}),
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        env={**os.environ, **(env or {})},
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    answers: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
-    return answers
+Answerer = Callable[[dict[str, Any]], list[Any]]
 
 
-def ours(model: str, prompts: list[list[int]], count: int) -> list[dict[str, Any]]:
+@dataclass
+class OneProcess:
+    """A context manager, the process with it. It keeps only the model it was asked about last."""
+
+    kind: Literal["ours", "tinygrad"]
+    env: Mapping[str, str] = field(default_factory=dict)
+
+    def __enter__(self) -> Self:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.equivalence.one_process", self.kind],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **self.env},
+        )
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._process.kill()
+        self._process.communicate(timeout=DEADLINE_S)
+
+    def tokens(self, model: str, cases: Sequence[Case]) -> list[list[int]]:
+        """Those of each case; how it is cut does not matter here, and tinygrad is asked greedily."""
+        return self._ask({"model": model, "cases": [asdict(case) for case in cases]})
+
+    def logits(self, model: str, prompts: Sequence[Sequence[int]]) -> list[NDArray[np.float64]]:
+        """Those after each prompt, (vocabulary,); `ours` only."""
+        answers = self._ask({"model": model, "prompts": [list(prompt) for prompt in prompts]})
+        return [np.array(answer) for answer in answers]
+
+    def _ask(self, request: dict[str, Any]) -> list[Any]:
+        process = self._process
+        assert process.stdin is not None
+        assert process.stdout is not None
+        watchdog = threading.Timer(DEADLINE_S, process.kill)
+        watchdog.start()
+        try:
+            process.stdin.write(json.dumps(request) + "\n")
+            process.stdin.flush()
+            line = process.stdout.readline()
+        finally:
+            watchdog.cancel()
+            watchdog.join()
+        assert line, f"the {self.kind} process ended or took over {DEADLINE_S:g} s; its stderr says why"
+        answers: list[Any] = json.loads(line)
+        return answers
+
+
+def _ours() -> Answerer:
     from ppsmoke_worker.engine import EngineConfig
     from ppsmoke_worker.engines import real_engines
     from ppsmoke_worker.reference import generate
 
-    from ppsmoke.worker_protocol import GREEDY
+    from ppsmoke.worker_protocol import Sampling
 
     engines = real_engines("CPU", os.environ.get("PP_WORKER_WEIGHTS") or "f32")
-    engine: Any = engines.load(EngineConfig(model, 0, engines.count_layers(model), 512, "CPU"))
-    answers = []
-    for prompt in prompts:
-        logits = engine.logits(engine.forward("logits", engine.embed(prompt), 0, True))
-        engine.reset(None)
-        tokens = list(generate(engine, prompt, count, 512, frozenset(), GREEDY))
-        engine.reset(None)
-        answers.append({"tokens": tokens, "logits": logits.tolist()})
-    return answers
+    loaded: dict[str, Any] = {}
+
+    def engine_of(model: str) -> Any:
+        if model not in loaded:
+            for other in loaded.values():
+                other.close()
+            loaded.clear()
+            loaded[model] = engines.load(EngineConfig(model, 0, engines.count_layers(model), CONTEXT, "CPU"))
+        return loaded[model]
+
+    def answer(request: dict[str, Any]) -> list[Any]:
+        engine, answers = engine_of(request["model"]), []
+        for prompt in request.get("prompts", []):
+            answers.append(engine.logits(engine.forward("logits", engine.embed(prompt), 0, True)).tolist())
+            engine.reset(None)
+        for case in request.get("cases", []):
+            sampling = Sampling(**case["sampling"])
+            answers.append(list(generate(engine, case["prompt"], case["count"], CONTEXT, frozenset(), sampling)))
+            engine.reset(None)
+        return answers
+
+    return answer
 
 
-def tinygrad(model: str, prompts: list[list[int]], count: int) -> list[dict[str, Any]]:
+def _tinygrad() -> Answerer:
     from fixtures.record_tinygrad_tokens import prepare, tokens_after, transformer
 
     prepare()
-    whole = transformer(model, 512)
-    return [{"tokens": tokens_after(whole, prompt, count)} for prompt in prompts]
+
+    def answer(request: dict[str, Any]) -> list[Any]:
+        whole = transformer(request["model"], CONTEXT)
+        return [tokens_after(whole, case["prompt"], case["count"]) for case in request["cases"]]
+
+    return answer
+
+
+def main() -> None:
+    answer = {"ours": _ours, "tinygrad": _tinygrad}[sys.argv[1]]()
+    for line in sys.stdin:
+        print(json.dumps(answer(json.loads(line))), flush=True)
 
 
 if __name__ == "__main__":
-    request = json.load(sys.stdin)
-    answer = {"ours": ours, "tinygrad": tinygrad}[sys.argv[1]](sys.argv[2], request["prompts"], request["count"])
-    print(json.dumps(answer))
+    main()

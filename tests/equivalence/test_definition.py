@@ -10,9 +10,9 @@ import pytest
 from gguf import GGMLQuantizationType
 
 from fixtures.tiny_gguf import TOKENS, write_tiny_gguf
-from tests.equivalence.chain import varied_prompts
+from tests.equivalence.cases import varied_prompts
 from tests.equivalence.numpy_model import logits_after
-from tests.equivalence.one_process import ask
+from tests.equivalence.one_process import OneProcess
 
 PROMPTS = varied_prompts(len(TOKENS))
 TOLERANCE = 2e-3  # of logits of some 10
@@ -28,10 +28,10 @@ TOLERANCE = 2e-3  # of logits of some 10
     ],
     ids=lambda recipe: " ".join(str(value) for value in recipe.values()),
 )
-def test_logits_are_those_of_the_definition(recipe: dict[str, Any], tmp_path: Path) -> None:
+def test_logits_are_those_of_the_definition(recipe: dict[str, Any], tmp_path: Path, one_process: OneProcess) -> None:
     path = write_tiny_gguf(tmp_path / "m.gguf", tensor_type=GGMLQuantizationType.Q8_0, blocks=3, **recipe)
     prompts = [PROMPTS[name] for name in ("one token", "repeated", "over an attention step")]
-    for prompt, answer in zip(prompts, ask("ours", str(path), prompts, 1), strict=True):
+    for prompt, logits in zip(prompts, one_process.logits(str(path), prompts), strict=True):
         expected = logits_after(path, prompt)
-        assert np.abs(np.array(answer["logits"]) - expected).max() < TOLERANCE
+        assert np.abs(logits - expected).max() < TOLERANCE
         assert np.std(expected) > 1
