@@ -20,6 +20,7 @@ from ppsmoke.transport.tasks import stop_tasks
 
 DIAL_S = 10.0
 """A consumer may take long to be provisioned, but not to be reached."""
+_ORDERLY_S = 1.0
 
 
 class OutboundEdge:
@@ -40,7 +41,8 @@ class OutboundEdge:
         self._stream: FrameStream | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._writing = False
-        self._ended = asyncio.Event()
+        self._all_sent = False
+        self._pumped = asyncio.Event()
         self._changed = asyncio.Event()
 
     @property
@@ -113,8 +115,8 @@ class OutboundEdge:
         if orderly and stream is not None:
             self.ring.end()
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._ended.wait(), 1.0)
-                orderly = await stream.wait_delivered(1.0)
+                await asyncio.wait_for(self._pumped.wait(), _ORDERLY_S)
+                orderly = self._all_sent and await stream.wait_delivered(_ORDERLY_S)
         self.ring.close(fault)
         self._changed.set()
         await stop_tasks(self._tasks)
@@ -131,11 +133,13 @@ class OutboundEdge:
                 self.bytes += len(obj.payload)
             await stream.write_frame(records.encode(records.Finish()))
             await stream.finish()
-            self._ended.set()
+            self._all_sent = True
         except PpError as error:
             with suppress(TimeoutError):  # the consumer's own words, if any, are on their way to `_listen`
                 await asyncio.wait_for(self._changed_to_over(), 0.5)
             self._fault(error)
+        finally:
+            self._pumped.set()
 
     async def _listen(self, stream: FrameStream) -> None:
         try:

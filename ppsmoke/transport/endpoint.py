@@ -32,6 +32,8 @@ def parse_ticket(ticket: str) -> tuple[str, Any]:
     """(node id, iroh address) of a ticket; raises TicketInvalid."""
     if len(ticket) > MAX_TICKET_CHARS:
         raise TicketInvalid(f"an address of {len(ticket)} characters is longer than {MAX_TICKET_CHARS}")
+    if not ticket.isascii():
+        raise TicketInvalid("not an endpoint address: it has characters that none has")
     try:
         address = iroh.EndpointTicket.from_string(ticket).endpoint_addr()
     except IROH_ERRORS as error:

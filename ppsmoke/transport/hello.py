@@ -82,7 +82,7 @@ def judge_hello(
     if hello.run_id != run_id:
         return Refused("wrong_run", "it belongs to another run")
     proof = make_proof(join_token, run_id, dialler_id, own_id)
-    if not hmac.compare_digest(proof.encode(), hello.proof.encode()):
+    if not (hello.proof.isascii() and hmac.compare_digest(proof, hello.proof)):
         return Refused("bad_token", "the join token is wrong")
     return None
 

@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 _LOST: tuple[type[Exception], ...] = (PpError, *IROH_ERRORS)
 
 _MAX_HANDSHAKES = 64
+_LAST_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,9 +169,11 @@ class Mesh:
         ends = clock() + deadline_s
         self._dialler.cancel_all()
         bye = control.encode(control.Bye(reason))
-        await asyncio.gather(*(link.leave(bye, reason, deadline_s / 3) for link in list(self._links.values())))
+        links = list(self._links.values())
+        await asyncio.gather(*(link.leave(bye, reason, deadline_s / 3) for link in links))
         await stop_tasks(self._tasks, deadline_s / 3)
-        await self.endpoint.close(max(0.2, ends - clock()))
+        # The library now and then waits for connections whose peers have gone: not longer than for those that are here.
+        await self.endpoint.close(max(_LAST_S, ends - clock()) if links else _LAST_S)
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """Run `work` until it ends or the mesh closes; what it raises is logged."""
@@ -289,7 +292,8 @@ class Mesh:
                     await stream.write_frame(hello.encode(verdict))
                     await stream.finish()
                     await stream.wait_delivered(1.0)
-                    connection.close(int(CloseCode.REFUSED), f"{verdict.code}: {verdict.reason}".encode())
+                    why = f"{verdict.code}: {verdict.reason}".encode(errors="replace")[:512]
+                    connection.close(int(CloseCode.REFUSED), why)
                     connection = None
                     return
                 if old := self._links.get(peer):

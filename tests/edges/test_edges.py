@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from ppsmoke.edges import EdgeAcceptor, InboundEdge, OutboundEdge
+from ppsmoke.edges import EdgeAcceptor, InboundEdge, OutboundEdge, producer
 from ppsmoke.edges.machine import ConsumerState, ProducerState
-from ppsmoke.errors import DeadlineExceeded, EdgeFaulted
+from ppsmoke.errors import DeadlineExceeded, EdgeFaulted, PeerLost
 from ppsmoke.messages import EdgeKind, ObjectSpec, RingSpec
 from tests.edges.kit import HIDDEN, RING, TOKENS, activation, inbound, outbound, token
 from tests.transport.kit import PATIENCE_S, RUN_ID, Peer, eventually, peer, run_clean
@@ -374,8 +374,31 @@ def test_closing_a_producer_that_is_blocked_breaks_the_edge_and_does_not_hang() 
             await asyncio.wait_for(edge.out.close("stopped"), PATIENCE_S)
             with pytest.raises(EdgeFaulted, match="it was closed: stopped"):
                 await flooding
-            assert "broke off a stream" in (await asyncio.wait_for(edge.into.faulted, PATIENCE_S)).what
+
+            # A full ring keeps the consumer from reading: it hears of the end behind what it has taken.
+            async def take_all() -> None:
+                while await asyncio.wait_for(edge.into.next(), PATIENCE_S):
+                    pass
+
             with pytest.raises(EdgeFaulted, match="broke off a stream"):
-                await edge.into.next()
+                await take_all()
+            assert "broke off a stream" in edge.into.faulted.result().what
+
+    run_clean(work())
+
+
+def test_closing_does_not_wait_for_a_stream_that_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when the consumer was told to stop a moment before: the finish cannot be written any more."""
+    monkeypatch.setattr(producer, "_ORDERLY_S", 100 * PATIENCE_S)
+
+    async def gone(_head: bytes, _payload: bytes = b"") -> None:
+        raise PeerLost("the consumer reads no more")
+
+    async def work() -> None:
+        async with pair() as edge:
+            await edge.open()
+            assert edge.out._stream is not None
+            monkeypatch.setattr(edge.out._stream, "write_frame", gone)
+            await asyncio.wait_for(edge.out.close("stopped"), PATIENCE_S)
 
     run_clean(work())

@@ -9,6 +9,7 @@ from typing import Any
 from ppsmoke.transport import hello
 from ppsmoke.transport.endpoint import Endpoint, parse_ticket
 from ppsmoke.transport.framing import frame_pieces
+from ppsmoke.transport.hello import Hello
 from tests.transport.kit import RUN_ID, TOKEN, VERSION, Peer, key_of
 
 
@@ -24,9 +25,9 @@ class RawPeer:
             await bi.send().write_all(piece)
         return bi
 
-    async def greet(self, peer: Peer) -> Any:
-        """A proper hello; returns the control stream after the welcome."""
-        said = hello.Hello(
+    def hello(self, peer: Peer) -> Hello:
+        """A hello that is in order."""
+        return Hello(
             run_id=RUN_ID,
             protocol=hello.PROTOCOL_VERSION,
             tool_version=VERSION,
@@ -35,7 +36,10 @@ class RawPeer:
             life="raw",
             stamp=1,
         )
-        bi = await self.say(frame(hello.encode(said)))
+
+    async def greet(self, peer: Peer) -> Any:
+        """A proper hello; returns the control stream after the welcome."""
+        bi = await self.say(frame(hello.encode(self.hello(peer))))
         size = int.from_bytes(await bi.recv().read_exact(4), "big")
         assert isinstance(hello.decode_answer(await bi.recv().read_exact(size)), hello.Welcome)
         return bi

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 
 import pytest
@@ -12,6 +13,7 @@ from ppsmoke.edges import records as edge_records
 from ppsmoke.errors import JoinRefused
 from ppsmoke.iroh_fix import iroh
 from ppsmoke.transport import endpoint as endpoint_module
+from ppsmoke.transport import hello
 from tests.edges.kit import activation, inbound, outbound
 from tests.transport.kit import PATIENCE_S, RUN_ID, Peer, eventually, peer, run_clean
 from tests.transport.raw import frame, raw_peer
@@ -49,6 +51,33 @@ def test_garbage_instead_of_a_hello(data: bytes, complaint: str, caplog: pytest.
     run_clean(work())
     assert complaint in caplog.text
     assert "stranger connected and sent no hello" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("proof", "\ud800"),
+        ("tool_version", "\ud800"),
+        ("protocol", 10**4000),
+        ("run_id", "\ud800"),
+        ("ticket", "\ud800"),
+    ],
+)
+def test_a_hello_with_what_no_program_says(field: str, value: object, caplog: pytest.LogCaptureFixture) -> None:
+    """Refused in order: no unexpected error, and so no traceback in anybody's log."""
+
+    async def work() -> None:
+        async with peer("a") as a:
+            async with raw_peer(a) as stranger:
+                said = {**json.loads(hello.encode(stranger.hello(a))), field: value}
+                await stranger.say(frame(json.dumps(said).encode()))
+                closed = await asyncio.wait_for(stranger.connection.closed(), PATIENCE_S)
+                assert "closed by peer" in closed
+            await still_serves(a)
+
+    run_clean(work())
+    assert "refused a link from stranger" in caplog.text
+    assert "Traceback" not in caplog.text
 
 
 @pytest.mark.parametrize("data", [None, b"", b"\x00\x00", b"\x00\x00\x01\x00{"])

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from ppsmoke.errors import DeadlineExceeded, JoinRefused, MalformedRequest, PeerLeft, PeerLost
 from ppsmoke.transport.hello import Refused
-from tests.transport.kit import id_of, peer, run_clean
+from tests.transport.kit import Peer, id_of, peer, run_clean
 
 
 def test_a_link_carries_messages_both_ways_in_order() -> None:
@@ -287,5 +288,28 @@ def test_a_close_tells_all_peers_at_once_and_delivers_what_was_sent_before() -> 
                 await other.events.until(lambda o=other: bool(o.events.down))
                 assert other.events.down[0][1].what == "orchestrator left: the run is over"
                 assert len(other.events.messages) == 1
+
+    run_clean(work())
+
+
+def test_closing_without_links_does_not_wait_for_connections_that_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work() -> None:
+        async with peer("a") as a, peer("b") as b:
+            given = {}
+            for one in (a, b):
+                close = one.mesh.endpoint.close
+
+                async def noted(deadline_s: float = 5.0, one: Peer = one, close: Any = close) -> None:
+                    given[one.id] = deadline_s
+                    await close(deadline_s)
+
+                monkeypatch.setattr(one.mesh.endpoint, "close", noted)
+            a.knows(b)
+            await a.mesh.link(b.id)
+            await b.events.until(lambda: b.events.up == ["a"])
+            await a.mesh.close("over", 9.0)
+            await b.events.until(lambda: bool(b.events.down))
+            await b.mesh.close("over", 9.0)
+            assert given[b.id] < 1.0 < given[a.id]
 
     run_clean(work())
