@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
-import time
+import subprocess
+import sys
+import termios
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.kit import CLI, Box, stub_ids, stub_text
+from tests.e2e.kit import CLI, Box, stub_ids, stub_text, wait_until
 
 MODEL = "stub:layers=4"
 SLOW = "stub:layers=4,step_ms=20"
 DEFAULT_PROMPT = "Say hello"
+PIPE_BYTES = 65536
 
 
 def shell(box: Box, command: str, **how: object) -> tuple[int, bytes, str]:
@@ -48,40 +52,30 @@ def test_text_arrives_while_the_run_still_decodes(box: Box) -> None:
     assert run.end().expect(0).text == stub_text(DEFAULT_PROMPT, 50, SLOW)
 
 
-def test_a_slow_reader_loses_nothing(box: Box) -> None:
-    """Nobody reads until the text has filled the pipe; backpressure is not silence, so no deadline fires."""
+@pytest.mark.parametrize("blocking", [True, False], ids=["a usual pipe", "one that somebody made non-blocking"])
+def test_a_slow_reader_loses_nothing(box: Box, blocking: bool) -> None:
+    """Nobody reads for longer than the deadline between two tokens: backpressure is not silence."""
     reading, writing = os.pipe()
-    capacity = 4096
-    fill = os.write(writing, b"." * (65536 - 8))
+    os.set_blocking(writing, blocking)
+    filled = os.write(writing, b"." * (PIPE_BYTES - 8))
     with open(writing, "wb") as stdout:
-        run = box.start(
-            *("--seed", "--model", MODEL, "--max-tokens", "300", "--token-timeout", "2", "--debug"), stdout=stdout
-        )
-    run.wait_line("WaitingReady -> Running")
-    # Longer than the deadline between two tokens.
-    time.sleep(3)
-    assert run.process.poll() is None
-    received = bytearray()
-    while data := os.read(reading, capacity):
-        received += data
-    os.close(reading)
-    assert received[fill:].decode() == stub_text(DEFAULT_PROMPT, 300, MODEL)
-    run.end().expect(0)
-
-
-def test_a_pipe_that_somebody_made_non_blocking_loses_nothing(box: Box) -> None:
-    reading, writing = os.pipe()
-    os.set_blocking(writing, False)
-    fill = os.write(writing, b"." * (65536 - 8))
-    with open(writing, "wb") as stdout:
-        run = box.start("--seed", "--model", MODEL, "--max-tokens", "300", "--debug", stdout=stdout)
-    run.wait_line("WaitingReady -> Running")
+        run = box.start("--seed", "--model", MODEL, "--max-tokens", "300", "--token-timeout", "1", stdout=stdout)
+    wait_until("a full pipe", lambda: _waiting(reading) == PIPE_BYTES)
+    with pytest.raises(subprocess.TimeoutExpired):
+        run.process.wait(2)
     received = bytearray()
     while data := os.read(reading, 4096):
         received += data
     os.close(reading)
-    assert received[fill:].decode() == stub_text(DEFAULT_PROMPT, 300, MODEL)
+    assert received[filled:].decode() == stub_text(DEFAULT_PROMPT, 300, MODEL)
     run.end().expect(0)
+
+
+def _waiting(pipe: int) -> int:
+    """Bytes in the pipe."""
+    answer = bytearray(4)
+    fcntl.ioctl(pipe, termios.FIONREAD, answer)
+    return int.from_bytes(answer, sys.byteorder)
 
 
 def test_head_ends_the_run_cleanly(box: Box) -> None:
