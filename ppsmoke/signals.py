@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -37,7 +38,10 @@ def exit_on_signals() -> None:
 @contextmanager
 def signals_held() -> Iterator[None]:
     """An ending signal that comes inside raises at the end: for what must not stop half-way, as the start of a process
-    that nobody would know of."""
+    that nobody would know of. Outside the main thread there is nothing to hold: signals are not raised there."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     came: list[int] = []
     before = {number: signal.signal(number, lambda number, _frame: came.append(number)) for number in ending_signals()}
     try:

