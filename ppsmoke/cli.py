@@ -23,6 +23,7 @@ from ppsmoke.orchestrator.options import Deadlines
 from ppsmoke.orchestrator.result import error_json
 from ppsmoke.run_command import RunCommand, run_command
 from ppsmoke.signals import exit_on_signals, interruption, raise_on_signals
+from ppsmoke.standard_streams import open_missing_streams
 from ppsmoke.terminal import Terminal
 
 _RUN = "Run"
@@ -42,7 +43,7 @@ app = typer.Typer(
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and end the process with its exit status."""
-    _open_missing_streams()
+    open_missing_streams()
     try:
         status = _run_app(list(sys.argv[1:] if arguments is None else arguments))
     except Interrupted as again:  # another signal, while the first one was on its way to its report
@@ -53,19 +54,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
             stream.flush()
     # The network library's threads must not meet an interpreter that is being taken down.
     os._exit(status)
-
-
-def _open_missing_streams() -> None:
-    """What was closed from the start (`>&-`) leads nowhere, so that no file or socket of the run gets its number."""
-    for number in range(3):
-        try:
-            os.fstat(number)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, this one
-    if sys.stdout is None:
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
-    if sys.stderr is None:
-        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
 
 
 def _run_app(arguments: list[str]) -> int:

@@ -48,9 +48,16 @@ def log_tail(path: Path, lines: int = 12) -> list[str]:
 
 def _prune(runs: Path) -> None:
     """Old runs go; only directories named like run ids count."""
-    kept = sorted((p for p in runs.iterdir() if p.is_dir() and _is_run_id(p.name)), key=lambda p: p.stat().st_mtime)
+    kept = sorted((p for p in runs.iterdir() if p.is_dir() and _is_run_id(p.name)), key=_made_at)
     for old in kept[:-KEPT_RUNS]:
         shutil.rmtree(old, ignore_errors=True)
+
+
+def _made_at(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:  # another run is pruning too
+        return 0.0
 
 
 def _is_run_id(name: str) -> bool:

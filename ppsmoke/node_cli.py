@@ -11,11 +11,13 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 
 from ppsmoke import __version__
 from ppsmoke.errors import BadNodeEnvironment, JoinRefused, OrchestratorLost, PpError
 from ppsmoke.stage.node import StageNode
 from ppsmoke.stage.settings import ADDRESS_PREFIX, NodeSettings, describe_variables, parse_settings
+from ppsmoke.standard_streams import open_missing_streams
 from ppsmoke.terminal import columns, describe_error
 
 log = logging.getLogger("ppsmoke.node")
@@ -25,6 +27,7 @@ _LAST_RESORT_S = 1.5
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Exit statuses: 0 stopped, 1 fault, 2 bad environment, 3 join refused, 4 orchestrator lost."""
+    open_missing_streams()
     _parser().parse_args(arguments)
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s.%(msecs)03d %(message)s", datefmt="%H:%M:%S"
@@ -33,12 +36,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         asyncio.run(_run(parse_settings(os.environ)))
         status = 0
     except PpError as error:
-        for line in describe_error(error):
-            print(line, file=sys.stderr)
+        with suppress(OSError):  # a full disk of the log must not change the exit status
+            for line in describe_error(error):
+                print(line, file=sys.stderr)
         status = exit_status(error)
     except KeyboardInterrupt:
         status = 1
-    sys.stderr.flush()
+    with suppress(OSError):
+        sys.stderr.flush()
     # The network library's threads must not meet an interpreter that is being taken down.
     os._exit(status)
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from ppsmoke.errors import LeftBehind, PpError
+from ppsmoke.errors import LeftBehind
 
 End = Callable[[], Awaitable[None]]
 
@@ -49,7 +49,7 @@ class ResourceBook:
             raise LeftBehind(f"{entry.describe()} did not end within {entry.deadline_s:g} s") from None
         except LeftBehind:
             raise
-        except (PpError, OSError) as error:
+        except Exception as error:  # whatever it was, the others must be ended
             raise LeftBehind(f"{entry.describe()} could not be ended: {error}") from error
         self._entries.remove(entry)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,24 @@ def test_old_runs_go_and_other_things_stay(tmp_path: Path) -> None:
     assert f"{0:032x}" not in left
     assert f"{KEPT_RUNS + 4:032x}" in left
     assert (runs / "notes").is_dir()
+
+
+def test_two_runs_that_prune_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = tmp_path / "pp-smoke-run" / "runs"
+    for index in range(KEPT_RUNS + 5):
+        (runs / f"{index:032x}").mkdir(parents=True)
+    found = Path.iterdir
+
+    def and_then_one_is_gone(folder: Path) -> Iterator[Path]:
+        for path in found(folder):
+            yield path
+            if path.name == f"{0:032x}":
+                path.rmdir()
+
+    monkeypatch.setattr(Path, "iterdir", and_then_one_is_gone)
+    make_log_dir("f" * 32, None, {"XDG_STATE_HOME": str(tmp_path)})
+    assert not (runs / f"{0:032x}").exists()
+    assert (runs / ("f" * 32)).is_dir()
 
 
 def test_a_chosen_directory_is_used_and_nothing_in_it_goes(tmp_path: Path) -> None:

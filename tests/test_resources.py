@@ -58,6 +58,7 @@ def test_a_resource_is_ended_once() -> None:
     [
         (failing(PeerLost("the link is gone")), "endpoint b could not be ended: the link is gone"),
         (failing(OSError(5, "I/O error")), "endpoint b could not be ended"),
+        (failing(RuntimeError("surprise")), "endpoint b could not be ended: surprise"),
         (failing(LeftBehind("pid 7 lives on")), "pid 7 lives on"),
         (never, "endpoint b did not end within 0.05 s"),
     ],

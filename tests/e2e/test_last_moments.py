@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from tests.e2e.kit import SCRIPT, Box, stub_text, wait_until
+from tests.e2e.kit import NODE, SCRIPT, Box, stub_text, wait_until
 
 STUB = "stub:layers=8"
 
@@ -108,3 +108,10 @@ def test_logs_that_cannot_be_written(box: Box) -> None:
     (box.root / "logs" / "stage-1.log").mkdir(parents=True)
     done = box.run("--seed", "--model", STUB, "--log-dir", str(box.root / "logs"))
     done.refused(3, "stage-1.log", "cannot be written")
+
+
+@pytest.mark.parametrize("streams", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-", "2>/dev/full", ">/dev/full"])
+def test_a_node_whose_standard_streams_are_of_no_use(box: Box, streams: str) -> None:
+    done = box.run(program=("/bin/sh", "-c", f'exec "$@" {streams}', "sh", *NODE))
+    done.expect(2)
+    assert "Traceback" not in done.err
