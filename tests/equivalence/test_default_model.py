@@ -66,7 +66,8 @@ def test_one_process_with_f16_weights_gives_tinygrads_own_tokens(default_model: 
 def test_the_logits_after_a_prompt_and_the_next_token_are_llama_cpps(
     default_model: str, one_process: OneProcess
 ) -> None:
-    recorded = np.load(REFERENCE / "smollm2_prefill_logits.npz")
+    with np.load(REFERENCE / "smollm2_prefill_logits.npz") as file:
+        recorded = dict(file)
     prompts = [recorded[f"prompt_{index}"].tolist() for index in range(sum("prompt_" in key for key in recorded))]
     assert len(prompts) >= 6
     for index, logits in enumerate(one_process.logits(default_model, prompts)):

@@ -56,8 +56,8 @@ def test_the_default_model(
     workers: WorkerPool,
     tmp_path: Path,
 ) -> None:
-    recorded = np.load(RECORDED)
-    prompts = [tuple(recorded[name].tolist()) for name in recorded if name.startswith("prompt_")]
+    with np.load(RECORDED) as recorded:
+        prompts = [tuple(recorded[name].tolist()) for name in recorded if name.startswith("prompt_")]
     shown = write_f32_copy(Path(default_model), tmp_path / "f32.gguf") if copied else Path(default_model)
     theirs = _ask_llama_cpp(shown, prompts, tmp_path)
     if copied:
@@ -121,4 +121,5 @@ def _ask_llama_cpp(model: Path, prompts: list[tuple[int, ...]], folder: Path) ->
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    return dict(np.load(out))
+    with np.load(out) as answer:
+        return dict(answer)
