@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import secrets
 import time
@@ -31,7 +32,7 @@ from ppsmoke.preflight import (
 )
 from ppsmoke.request import Model, fit_to_context, is_stub, open_model
 from ppsmoke.signals import exit_on_signals, raise_on_signals
-from ppsmoke.terminal import Terminal, short_path
+from ppsmoke.terminal import Terminal, TerminalLog, short_path
 from ppsmoke.verify import Verification, verify_tokens
 
 
@@ -154,6 +155,7 @@ def _open(command: RunCommand, terminal: Terminal) -> Model:
 
 
 def _serve(command: RunCommand, options: RunOptions, terminal: Terminal) -> tuple[RunResult, Verification | None]:
+    logging.getLogger().addHandler(TerminalLog(terminal))
     log_dir = make_log_dir(options.run_id, command.log_dir, os.environ)
     options = replace(options, log_dir=log_dir)
     terminal.line(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -77,6 +78,21 @@ class Terminal:
             self.console.say(escape(text))
         if self.debug and error.__traceback__ is not None:
             self.console.print_exception(show_locals=False)
+
+
+class TerminalLog(logging.Handler):
+    """Warnings of the parts below, and of asyncio, as lines of news; a traceback only with --debug."""
+
+    def __init__(self, terminal: Terminal) -> None:
+        super().__init__(logging.WARNING)
+        self._terminal = terminal
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info and self._terminal.debug:
+            self._terminal.detail(self.format(record))
+        else:
+            why = f": {record.exc_info[1]}" if record.exc_info else ""
+            self._terminal.line(f"{record.getMessage()}{why}")
 
 
 def describe_error(error: PpError) -> list[str]:

@@ -93,7 +93,10 @@ class WorkerProcess:
         env: Mapping[str, str] | None = None,
         deadlines: WorkerDeadlines | None = None,
     ) -> WorkerProcess:
-        """Starts the process and returns at once. `env` is the whole environment it gets, ours when None."""
+        """Starts the process and returns at once. `env` is the whole environment it gets, ours when None.
+
+        Raises WorkerDied when it cannot be started.
+        """
         worker = cls(stage, on_log, deadlines or WorkerDeadlines())
         settings = {
             "STAGE": str(stage),
@@ -107,12 +110,16 @@ class WorkerProcess:
         environment = {**(os.environ if env is None else env), **settings}
         # Its own process group, so that its compilers can be killed with it; -P, so that files in the user's current
         # directory cannot shadow modules.
-        transport, _ = await asyncio.get_running_loop().subprocess_exec(
-            lambda: worker._pipe,
-            *(sys.executable, "-P", "-m", "ppsmoke_worker"),
-            env=environment,
-            process_group=0,
-        )
+        try:
+            transport, _ = await asyncio.get_running_loop().subprocess_exec(
+                lambda: worker._pipe,
+                *(sys.executable, "-P", "-m", "ppsmoke_worker"),
+                env=environment,
+                process_group=0,
+            )
+        except OSError as error:
+            what = f"stage {stage}'s worker could not be started: {error}"
+            raise WorkerDied(what, stage=stage, phase="starting the worker") from error
         worker._transport = transport
         worker._process_id = transport.get_pid()
         worker._watcher = asyncio.create_task(worker._watch())

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import pytest
 
 from ppsmoke.errors import DeadlineExceeded
-from ppsmoke.terminal import columns, describe_error, short_path, size
+from ppsmoke.terminal import Terminal, TerminalLog, columns, describe_error, short_path, size
 
 
 def test_an_error_says_what_happened_what_to_do_and_shows_the_log() -> None:
@@ -50,3 +51,22 @@ def test_the_home_directory_is_a_tilde(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/ann")
     assert short_path(Path("/home/ann/logs/x")) == "~/logs/x"
     assert short_path(Path("/var/log")) == "/var/log"
+
+
+@pytest.mark.parametrize(("quiet", "debug"), [(False, False), (True, False), (False, True)])
+def test_warnings_are_news_and_a_traceback_is_for_debug_alone(
+    quiet: bool, debug: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = logging.Logger("part")
+    log.addHandler(TerminalLog(Terminal(quiet=quiet, debug=debug)))
+    log.info("linked with stage 1")
+    log.warning("refused a link from node 12ab34cd: %s", "the join token is wrong")
+    try:
+        raise ValueError("surprise")
+    except ValueError:
+        log.exception("a listener failed")
+    said = capsys.readouterr().err
+    assert "linked" not in said
+    assert ("refused a link from node 12ab34cd: the join token is wrong" in said) is not quiet
+    assert ("a listener failed" in said) is not quiet
+    assert ("Traceback" in said) is debug

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -46,6 +47,13 @@ def alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+def test_a_worker_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/nonexistent/python")
+    with pytest.raises(WorkerDied, match=r"stage 1's worker could not be started: .*No such file") as caught:
+        asyncio.run(spawn(1))
+    assert (caught.value.stage, caught.value.phase) == (1, "starting the worker")
 
 
 @pytest.mark.parametrize("configured", [False, True])
