@@ -83,6 +83,8 @@ def run_command(command: RunCommand) -> int:
     exit_on_signals()
     if result.error is not None:
         terminal.error(result.error)
+    if result.left_behind is not None and result.left_behind is not result.error:
+        terminal.error(result.left_behind)
     if command.as_json:
         body = result.as_json()
         if verification is not None:

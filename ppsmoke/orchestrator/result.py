@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from ppsmoke.errors import PpError
+from ppsmoke.errors import LeftBehind, PpError
 from ppsmoke.objects import FinishReason
 from ppsmoke.stats import percentile
 
@@ -122,7 +122,10 @@ class Times:
 
 @dataclass(slots=True)
 class RunResult:
-    """`tokens` are all sampled ids, the end token included; `text` is what they decode to."""
+    """`tokens` are all sampled ids, the end token included; `text` is what they decode to.
+
+    `left_behind`: what could not be verified as gone; it is the `error` too when there is no earlier one.
+    """
 
     run_id: str
     model_id: str
@@ -133,6 +136,7 @@ class RunResult:
     finish_reason: FinishReason | None = None
     times: Times = field(default_factory=Times)
     error: PpError | None = None
+    left_behind: LeftBehind | None = None
 
     @property
     def exit_status(self) -> int:
@@ -155,6 +159,8 @@ class RunResult:
         }
         if self.error is not None:
             body["error"] = error_json(self.error)
+        if self.left_behind is not None:
+            body["left_behind"] = self.left_behind.what
         return body
 
 

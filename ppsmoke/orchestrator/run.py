@@ -346,13 +346,10 @@ class LocalRun(MeshEvents):
         try:
             await self._cluster.end(self._options.deadlines.kill if self._signals_seen < 2 else 0)
         except LeftBehind as error:
-            if self._state.error is None:
-                self.result.error = error
-            self._view.line(f"left behind: {error}")
+            self.result.left_behind = error
 
     def _collect(self) -> None:
-        if self._state.error is not None:
-            self.result.error = self._state.error
+        self.result.error = self._state.error or self.result.error or self.result.left_behind
         self.result.tokens = list(self._state.tokens)
         self.result.finish_reason = self._state.finish_reason
         self.result.text = self._text.text

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from ppsmoke.errors import StageDied, VerifyMismatch
+from ppsmoke.errors import LeftBehind, StageDied, VerifyMismatch
 from ppsmoke.orchestrator.result import RunResult, StageTimes, Times
 from ppsmoke.stats import percentile
 from ppsmoke.verify import Verification
@@ -57,6 +57,15 @@ def test_the_json_object_of_a_run_that_failed_early_is_whole() -> None:
     assert body["tokens"] == []
     assert body["finish_reason"] is None
     assert body["ttft_s"] is None
+
+
+def test_what_was_left_behind_is_in_the_object_beside_another_error() -> None:
+    result = RunResult("ab" * 16, "tiny", 3, 12)
+    result.error = StageDied("stage 1's node was killed by SIGKILL", stage=1)
+    result.left_behind = LeftBehind("process of stage 1 did not end")
+    body = result.as_json()
+    assert body["error"]["code"] == "stage_died"
+    assert body["left_behind"] == "process of stage 1 did not end"
 
 
 @pytest.mark.parametrize(
