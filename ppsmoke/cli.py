@@ -68,8 +68,9 @@ def _run_app(arguments: list[str]) -> int:
         if not arguments:
             print(error.format_message(), file=sys.stderr)  # the help
             return UsageError.exit_status
-        hint = "Try pp-smoke-run --help."
         what = error.format_message().replace("Value error, ", "")
+        hint = "A prompt goes behind --prompt; the commands are doctor and models." if "No such command" in what else ""
+        hint = hint or f"See {' '.join(['pp-smoke-run', *_command(arguments)])} --help."
         return _report(UsageError(what, remedy=hint), as_json=as_json, debug=debug)
     except (KeyboardInterrupt, typer.Abort):
         return _report(interruption(signal.SIGINT), as_json=as_json, debug=debug)
@@ -90,6 +91,13 @@ def _run_app(arguments: list[str]) -> int:
         return _report(failure, as_json=as_json, debug=debug)
 
 
+def _command(arguments: list[str]) -> list[str]:
+    """The subcommand that the arguments name, as far as they name one."""
+    if arguments[:1] == ["models"] and arguments[1:2] in (["list"], ["fetch"], ["remove"]):
+        return arguments[:2]
+    return arguments[:1] if arguments[:1] in (["doctor"], ["models"]) else []
+
+
 def _report(error: PpError, *, as_json: bool, debug: bool) -> int:
     exit_on_signals()
     Terminal(debug=debug).error(error)
@@ -107,6 +115,10 @@ def _version(wanted: bool) -> None:
 
 def _option(*names: str, panel: str, text: str, **more: Any) -> Any:
     return typer.Option(*names, help=text, rich_help_panel=panel, **more)
+
+
+def _flag(*names: str, panel: str, text: str) -> Any:
+    return _option(*names, panel=panel, text=text, metavar="")
 
 
 def _number(*names: str, kind: type[int] | type[float], low: float, high: float, **more: Any) -> Any:
@@ -134,12 +146,22 @@ def _time(*names: str, text: str, low: float = 0.1) -> Any:
 @app.callback(invoke_without_command=True)
 def run(
     context_: typer.Context,
-    seed: Annotated[bool, _option("--seed", panel=_RUN, text="Run all stages on this machine.")] = False,
+    seed: Annotated[bool, _flag("--seed", panel=_RUN, text="Run all stages on this machine.")] = False,
     vastai: Annotated[
-        bool, _option("--vastai", panel=_RUN, text="Run on rented GPUs (not available in this version).")
+        bool, _flag("--vastai", panel=_RUN, text="Run on rented GPUs (not available in this version).")
     ] = False,
     num_stages: Annotated[
-        int, _option("--num-stages", "-n", metavar="N", panel=_RUN, text="Stages, from 2 to the model's blocks.")
+        int,
+        _number(
+            "--num-stages",
+            "-n",
+            kind=int,
+            low=0,
+            high=65535,
+            metavar="N",
+            panel=_RUN,
+            text="How many stages, at least 2.",
+        ),
     ] = 2,
     feedback: Annotated[
         Feedback,
@@ -148,15 +170,15 @@ def run(
     device: Annotated[
         str, _option("--device", metavar="NAME", panel=_RUN, text="tinygrad device; default: the first that works.")
     ] = "",
-    plan: Annotated[bool, _option("--plan", panel=_RUN, text="Print the run plan and stop.")] = False,
-    verify: Annotated[bool, _option("--verify", panel=_RUN, text="Decode again in one process and compare.")] = False,
+    plan: Annotated[bool, _flag("--plan", panel=_RUN, text="Print the run plan and stop.")] = False,
+    verify: Annotated[bool, _flag("--verify", panel=_RUN, text="Decode again in one process and compare.")] = False,
     prompt: Annotated[
         str, _option("--prompt", "-p", metavar="TEXT", panel=_MODEL, text="The prompt; - reads standard input.")
     ] = "Say hello",
     system: Annotated[
         str | None, _option("--system", metavar="TEXT", panel=_MODEL, text="System prompt for the chat template.")
     ] = None,
-    raw: Annotated[bool, _option("--raw", panel=_MODEL, text="Feed the prompt without the chat template.")] = False,
+    raw: Annotated[bool, _flag("--raw", panel=_MODEL, text="Feed the prompt without the chat template.")] = False,
     model: Annotated[
         str,
         _option(
@@ -189,10 +211,10 @@ def run(
         ),
     ] = 0,
     as_json: Annotated[
-        bool, _option("--json", panel=_OUTPUT, text="One JSON object on stdout at the end, no stream.")
+        bool, _flag("--json", panel=_OUTPUT, text="One JSON object on stdout at the end, no stream.")
     ] = False,
-    quiet: Annotated[bool, _option("--quiet", "-q", panel=_OUTPUT, text="Only the text, and errors.")] = False,
-    debug: Annotated[bool, _option("--debug", panel=_OUTPUT, text="Every detail, and tracebacks.")] = False,
+    quiet: Annotated[bool, _flag("--quiet", "-q", panel=_OUTPUT, text="Only the text, and errors.")] = False,
+    debug: Annotated[bool, _flag("--debug", panel=_OUTPUT, text="Every detail, and tracebacks.")] = False,
     log_dir: Annotated[
         Path | None, _option("--log-dir", metavar="DIR", panel=_OUTPUT, text="Where the stages' logs go.")
     ] = None,
@@ -287,7 +309,8 @@ def _read_prompt(prompt: str) -> str:
         pieces = []
         while piece := os.read(0, 1 << 16):
             pieces.append(piece)
-        return b"".join(pieces).decode()
+        # The line's end that `echo` adds is no part of what the user asked.
+        return b"".join(pieces).decode().removesuffix("\n").removesuffix("\r")
     except OSError as error:
         raise UsageError(
             f"standard input cannot be read: {error.strerror}", remedy="Give the prompt with --prompt TEXT."

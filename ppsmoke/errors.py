@@ -97,7 +97,7 @@ class EnvironmentFault(PpError):
 
 class ModelNotFound(EnvironmentFault):
     code = "model_not_found"
-    default_remedy = "Give the path of a .gguf file, or one of the names that pp-smoke-run models list shows."
+    default_remedy = "Give the path of a .gguf file; pp-smoke-run models fetch NAME prints that of a known model."
 
 
 class ModelFetchFailed(EnvironmentFault):

@@ -54,9 +54,14 @@ class RunOutput:
         self._terminal.settle()
 
     def _break_text(self) -> None:
-        if self._wrote and not self._wrote.endswith("\n") and sys.stdout.isatty():
-            with suppress(OSError):
-                os.write(sys.stdout.fileno(), b"\n")
+        if self._wrote and not self._wrote.endswith("\n"):
+            with suppress(OSError, ValueError):
+                # Where both streams go to one place (a terminal, a CI log), news must not stick to the text. Written
+                # to stderr where stdout is no terminal: a pipe or file gets the text and nothing else.
+                if sys.stdout.isatty():
+                    os.write(sys.stdout.fileno(), b"\n")
+                elif os.path.sameopenfile(sys.stdout.fileno(), sys.stderr.fileno()):
+                    os.write(sys.stderr.fileno(), b"\n")
         self._wrote = ""
 
 

@@ -48,11 +48,15 @@ def check_memory(memories: Sequence[StageMemory], free: int) -> None:
         needed += memory.total_bytes
         if needed > free:
             raise NotEnoughMemory(
-                f"stage {index} does not fit: stages 0 to {index} need {size(needed)} of memory, {size(free)} are free",
+                f"stage {index} does not fit: {_stages_to(index)} {size(needed)} of memory, {size(free)} are free",
                 remedy="Use a smaller model or a lower --context, or free some memory.",
                 stage=index,
                 phase="plan",
             )
+
+
+def _stages_to(index: int) -> str:
+    return "it needs" if index == 0 else f"stages 0 to {index} need"
 
 
 def available_memory() -> int:
@@ -99,7 +103,7 @@ def describe_plan(options: RunOptions) -> list[str]:
         "",
         *columns(rows, right=lambda column: column > 2),
         "",
-        *columns([("edge", "kind", "from", "to", "most bytes an object"), *map(_edge_row, plan.edges)]),
+        *columns([("edge", "kind", "from", "to", "limit of one object"), *map(_edge_row, plan.edges)]),
         "",
         _activation_line(plan),
     ]

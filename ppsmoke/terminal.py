@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -28,6 +29,9 @@ class _Stderr(Console):
             self.print(text)
         except OSError:
             self.quiet = True
+
+
+_PLAIN_WORD = re.compile(r"[a-z]+('s)?[,:;]?")
 
 
 class Terminal:
@@ -80,6 +84,9 @@ class Terminal:
             self.console.print_exception(show_locals=False)
 
 
+_PLAIN_WORD = re.compile(r"[a-z]+('s)?[,:;]?")
+
+
 class TerminalLog(logging.Handler):
     """Warnings of the parts below, and of asyncio, as lines of news; a traceback only with --debug."""
 
@@ -108,7 +115,11 @@ def describe_error(error: PpError) -> list[str]:
 
 
 def sentence(text: str) -> str:
-    return text[:1].upper() + text[1:] if text else text
+    """As a line of its own: a plain word begins with a capital (a path, an address or a name stays as it is), and the
+    last full stop goes."""
+    text = text.removesuffix(".") if not text.endswith("..") else text
+    first = text.split(" ", 1)[0]
+    return text[:1].upper() + text[1:] if _PLAIN_WORD.fullmatch(first) else text
 
 
 def columns(rows: Sequence[Sequence[str]], right: Callable[[int], bool] = lambda _column: False) -> list[str]:

@@ -255,7 +255,7 @@ class WorkerProcess:
             f"stage {self.stage}'s worker ended {_ending(status)}",
             stage=self.stage,
             log_tail=self.log_tail,
-            remedy="its last log lines say why; SIGKILL mostly means the machine ran out of memory"
+            remedy="SIGKILL mostly means that the machine ran out of memory; free some, or use a smaller model"
             if status == -signal.SIGKILL
             else None,
         )

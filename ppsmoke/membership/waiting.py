@@ -77,7 +77,7 @@ class MembershipBase(MeshEvents):
     def _publish(self, changes: list[Change]) -> None:
         self._wake()
         for old, new in changes:
-            log.info("member %s", _describe(old, new))
+            log.info("member %s", _describe(new))
             if self._on_change is not None:
                 try:
                     self._on_change(old, new)
@@ -89,9 +89,8 @@ class MembershipBase(MeshEvents):
         self._news = asyncio.Event()
 
 
-def _describe(old: Member | None, new: Member) -> str:
+def _describe(new: Member) -> str:
     who = "orchestrator" if new.stage_index is None else f"stage {new.stage_index}"
-    before = old.state if old else "unknown"
     names = f", names {', '.join(sorted(new.names))}" if new.names else ""
     why = f" ({new.reason})" if new.reason else ""
-    return f"{who} [{new.node_id[:8]}]: {before} -> {new.state}{why}{names}"
+    return f"{who} [{new.node_id[:8]}]: {new.state}{why}{names}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
@@ -156,10 +156,10 @@ class Cluster:
     def log_tail(self, index: int) -> list[str]:
         return self.children[index].log_tail() if index < len(self.children) else []
 
-    def kill(self) -> None:
-        """SIGKILL to every process of the run, without waiting."""
-        for child in self.children:
-            child.kill()
+    def kill(self, indices: Iterable[int]) -> None:
+        """SIGKILL to every process of these stages, without waiting."""
+        for index in indices:
+            self.children[index].kill()
 
     async def end(self, grace_s: float) -> None:
         """Let the nodes go, wait a while for them to end by themselves, kill the rest, verify that all is gone.

@@ -7,16 +7,16 @@ from collections.abc import Callable
 
 
 class PhaseDeadline:
-    """`passed(seconds, what)` is called in the event loop when an armed deadline passes."""
+    """`passed(seconds, what, option)` is called in the event loop when an armed deadline passes."""
 
-    def __init__(self, passed: Callable[[float, str], None]) -> None:
+    def __init__(self, passed: Callable[[float, str, str], None]) -> None:
         self._passed = passed
         self._timer: asyncio.TimerHandle | None = None
 
-    def arm(self, seconds: float, what: str) -> None:
-        """From now on `what` may take `seconds`; replaces the deadline before."""
+    def arm(self, seconds: float, what: str, option: str) -> None:
+        """From now on `what` may take `seconds`; replaces the deadline before. `option` is the one that sets it."""
         self.disarm()
-        self._timer = asyncio.get_running_loop().call_later(seconds, self._passed, seconds, what)
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._passed, seconds, what, option)
 
     def disarm(self) -> None:
         if self._timer is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ppsmoke.errors import PpError, StageFaulted, error_class
@@ -40,8 +40,11 @@ def stage_news(plan: RunPlan, node_id: str, body: Mapping[str, Any]) -> StageNew
     return message
 
 
-def stage_fault_error(message: StageFault) -> PpError:
-    """The error a StageFault stands for, of the class its code names, with the stage in it."""
+def stage_fault_error(message: StageFault, node_log: Sequence[str]) -> PpError:
+    """The error a StageFault stands for, of the class its code names, with the stage in it.
+
+    `node_log`: the last lines of the node's own log, for a fault that brings none with it.
+    """
     kind = error_class(message.code) or StageFaulted
     reason = message.reason
     if f"stage {message.stage_index}" not in reason:
@@ -49,7 +52,7 @@ def stage_fault_error(message: StageFault) -> PpError:
     return kind(
         reason,
         stage=message.stage_index,
-        log_tail=message.log_tail,
+        log_tail=message.log_tail or node_log,
         remedy=message.remedy or None,
         phase=message.phase or None,
     )

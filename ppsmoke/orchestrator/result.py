@@ -107,7 +107,7 @@ class Times:
                 {
                     "stage": stage.stage,
                     "layers": list(stage.layers),
-                    "device": stage.device,
+                    "device": stage.device or None,
                     "load_s": _rounded(stage.load),
                     "compile_s": _rounded(stage.compile),
                     "ready_s": _rounded(stage.ready),
@@ -148,7 +148,7 @@ class RunResult:
             "run_id": self.run_id,
             "model": self.model_id,
             "num_stages": self.num_stages,
-            "prompt_tokens": self.prompt_tokens,
+            "prompt_tokens": self.prompt_tokens or None,
             "tokens": self.tokens,
             "text": self.text,
             "finish_reason": self.finish_reason,

@@ -40,6 +40,7 @@ class LocalRun(MeshEvents):
         self._text = TextStream(options.model.detokenizer(), view)
         self._tasks: set[asyncio.Task[None]] = set()
         self._progress: dict[int, str] = {}
+        self._lost: set[int] = set()
         self._deadline = PhaseDeadline(self._deadline_passed)
         self._suspected: PpError | None = None
         self._signals_seen = 0
@@ -94,7 +95,7 @@ class LocalRun(MeshEvents):
         await self._cluster.spawn()
         self.result.times.spawn = time.monotonic() - began
         join_s = self._options.deadlines.join
-        self._deadline.arm(join_s, "join")
+        self._deadline.arm(join_s, "join", "--join-timeout")
         self._view.waiting("waiting for the stages to join")
         joining = time.monotonic()
         # The deadline that matters is the phase's, armed above: it names who is missing.
@@ -118,16 +119,16 @@ class LocalRun(MeshEvents):
         match phase:
             case machine.Phase.PROVISIONING:
                 self._provisioned_at = time.monotonic()
-                self._deadline.arm(deadlines.ready, "preparing the stages")
+                self._deadline.arm(deadlines.ready, "preparing the stages", "--ready-timeout")
             case machine.Phase.RUNNING:
                 self.result.times.prompt_at = time.monotonic()
                 self.result.times.ready = self.result.times.prompt_at - self._provisioned_at
                 self._view.waiting("waiting for the first token")
-                self._deadline.arm(deadlines.response, "the first token")
+                self._deadline.arm(deadlines.response, "the first token", "--response-timeout")
             case machine.Phase.TEARING_DOWN:
                 self._ended_at = time.monotonic()
                 self._view.settle()
-                self._deadline.arm(deadlines.stop, "stopping")
+                self._deadline.arm(deadlines.stop, "stopping", "--stop-timeout")
             case machine.Phase.DONE:
                 self._deadline.disarm()
 
@@ -217,7 +218,7 @@ class LocalRun(MeshEvents):
             if self._state.phase is not machine.Phase.RUNNING:
                 return
             # Not before the text was taken: a slow reader is not a slow chain.
-            self._deadline.arm(self._options.deadlines.token, f"token {len(self._state.tokens)}")
+            self._deadline.arm(self._options.deadlines.token, f"token {len(self._state.tokens)}", "--token-timeout")
         self._fault(EdgeFaulted("the last stage ended its TokenOut edge before the text was over"))
 
     def _take_token(self, token: int, *, last: bool) -> None:
@@ -239,35 +240,45 @@ class LocalRun(MeshEvents):
             self._suspected = error
             self._loop.call_later(_ROOT_CAUSE_S, lambda: self._dispatch(machine.Faulted(error)))
 
-    def _deadline_passed(self, seconds: float, what: str) -> None:
+    def _deadline_passed(self, seconds: float, what: str, option: str) -> None:
         if self._state.phase is machine.Phase.TEARING_DOWN:
             for index in sorted(self._state.stages_awaited):
                 self._view.line(f"stage {index} did not stop within {seconds:g} s; it will be killed")
                 self._dispatch(machine.StageHasStopped(index))
             self._dispatch(machine.TokenEndsClosed())
             return
-        planning = self._state.phase is machine.Phase.PLANNING
-        missing = self._cluster.not_joined() if planning else sorted(self._state.stages_awaited)
-        stage = missing[0] if missing else None
-        doing = f" ({self._progress[stage]})" if stage in self._progress else ""
-        who = f": no sign of {', '.join(f'stage {i}' for i in missing)}{doing}" if missing else ""
-        tail = self._cluster.log_tail(stage) if stage is not None else ()
-        error = DeadlineExceeded(f"{what} took longer than {seconds:g} s{who}", stage=stage, phase=what, log_tail=tail)
-        self._dispatch(machine.Faulted(error))
+        self._out_of_time(f"{what} took longer than {seconds:g} s", what, option)
 
     def _budget_spent(self) -> None:
         phase = self._state.doing
-        what = f"the budget of {self._options.deadlines.budget:g} s is spent in {phase}"
-        self._dispatch(machine.Faulted(DeadlineExceeded(what, phase=phase)))
+        self._out_of_time(f"the budget of {self._options.deadlines.budget:g} s is spent in {phase}", phase, "--budget")
+
+    def _out_of_time(self, what: str, phase: str, option: str) -> None:
+        planning = self._state.phase is machine.Phase.PLANNING
+        missing = self._cluster.not_joined() if planning else sorted(self._state.stages_awaited)
+        stage = missing[0] if missing else None
+        error = DeadlineExceeded(
+            f"{what}, {waiting_line(missing, self._progress, ())}" if missing else what,
+            stage=stage,
+            phase=phase,
+            remedy=f"Raise {option}, or see the logs in {self._options.log_dir}.",
+            log_tail=self._cluster.log_tail(stage) if stage is not None else (),
+        )
+        self._dispatch(machine.Faulted(error))
 
     def _child_ended(self, child: Child) -> None:
         self._fault(child.death())
         self._dispatch(machine.StageHasStopped(child.stage_index))
 
     def _member_changed(self, _before: Member | None, member: Member) -> None:
-        if member.state != "alive" and member.stage_index is not None:
-            what = f"stage {member.stage_index} is {member.state}: {member.reason}"
-            self._fault(PeerLost(what, stage=member.stage_index))
+        index = member.stage_index
+        if member.state == "alive" or index is None:
+            return
+        if member.state == "dead":
+            # It cannot answer a StopRun any more, so nothing waits for its answer.
+            self._lost.add(index)
+        self._fault(PeerLost(member.reason, stage=index, remedy=f"Its log is in {self._options.log_dir}."))
+        self._dispatch(machine.StageHasStopped(index))
 
     def _on_signal(self, number: int) -> None:
         self._signals_seen += 1
@@ -276,7 +287,7 @@ class LocalRun(MeshEvents):
         if self._signals_seen > 1:
             # Twice means now: every process of the run is killed, and that is verified as always.
             self._view.line(f"{name} again: killing every process of the run")
-            self._cluster.kill()
+            self._cluster.kill(range(len(self._cluster.children)))
             self._finish()
             return
         self._view.line(f"{name}: stopping {len(self._cluster.children)} stages")
@@ -306,7 +317,7 @@ class LocalRun(MeshEvents):
             case StageReady():
                 self._stage_ready(news)
             case StageFault():
-                self._fault(stage_fault_error(news))
+                self._fault(stage_fault_error(news, self._cluster.log_tail(news.stage_index)))
             case StageStopped():
                 self.result.times.stages[news.stage_index].stopped(news.timings)
                 self._view.detail(f"stage {news.stage_index} stopped")
@@ -326,7 +337,7 @@ class LocalRun(MeshEvents):
     # ---- teardown
 
     async def _stop_stage(self, index: int, reason: str) -> None:
-        if self._cluster.children[index].exited.done():
+        if index in self._lost or self._cluster.children[index].exited.done():
             self._dispatch(machine.StageHasStopped(index))
             return
         try:
@@ -344,6 +355,7 @@ class LocalRun(MeshEvents):
         for task in list(self._tasks):
             task.cancel()
         try:
+            self._cluster.kill(self._lost)
             await self._cluster.end(self._options.deadlines.kill if self._signals_seen < 2 else 0)
         except LeftBehind as error:
             self.result.left_behind = error

@@ -288,7 +288,9 @@ class Mesh:
                 said = hello.decode_hello(frame or b"")
                 verdict = self._judge(peer, said)
                 if isinstance(verdict, Refused):
-                    log.warning("refused a link from %s: %s", who, verdict.reason)
+                    # Two dials at once are no news: one of them wins.
+                    level = logging.DEBUG if verdict.code in hello.MOMENTARY else logging.WARNING
+                    log.log(level, "refused a link from %s: %s", who, verdict.reason)
                     await stream.write_frame(hello.encode(verdict))
                     await stream.finish()
                     await stream.wait_delivered(1.0)
@@ -307,7 +309,7 @@ class Mesh:
         except (HelloMalformed, FrameError) as error:
             log.warning("%s connected and sent no hello: %s", who, error)
         except _LOST as error:
-            log.info("%s connected and went away: %s", who, error if isinstance(error, PpError) else iroh_text(error))
+            log.debug("%s connected and went away: %s", who, error if isinstance(error, PpError) else iroh_text(error))
         finally:
             self._handshakes -= 1
             if connection is not None:

@@ -50,15 +50,20 @@ def test_a_fault_keeps_its_class_stage_and_log(code: str, kind: type, status: in
     message = StageFault(
         run_id=RUN, stage_index=2, node_id=node_id(2), reason="it broke", code=code, log_tail=("last words",)
     )
-    error = stage_fault_error(message)
+    error = stage_fault_error(message, ["from the node's log"])
     assert type(error) is kind
     assert (str(error), error.stage, error.log_tail) == ("stage 2: it broke", 2, ("last words",))
     assert error.exit_status == status
 
 
+def test_a_fault_without_log_lines_gets_those_of_the_node() -> None:
+    message = StageFault(run_id=RUN, stage_index=2, node_id=node_id(2), reason="it broke")
+    assert stage_fault_error(message, ["the node's last line"]).log_tail == ("the node's last line",)
+
+
 def test_a_stage_that_the_reason_names_is_not_named_twice() -> None:
     message = StageFault(run_id=RUN, stage_index=2, node_id=node_id(2), reason="stage 2's worker died")
-    assert str(stage_fault_error(message)) == "stage 2's worker died"
+    assert str(stage_fault_error(message, [])) == "stage 2's worker died"
 
 
 def test_the_waiting_line_groups_stages_by_what_they_do() -> None:

@@ -210,6 +210,12 @@ class Server:
                 remedy="use a smaller model, more stages or a lower --context",
             ) from error
         self._engine, self._config = engine, config
+        print(
+            f"blocks {config.layer_start}-{config.layer_end - 1} loaded in {engine.load_s:.1f} s, "
+            f"kernels ready in {engine.compile_s:.1f} s",
+            file=sys.stderr,
+            flush=True,
+        )
         self._book = RequestBook(config.context)
         hidden_dim = int(engine.facts["hidden_dim"])
         self._reader.decoder.line_limit = line_limit_for(config.context, hidden_dim)

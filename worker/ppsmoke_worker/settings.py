@@ -19,8 +19,23 @@ PP_WORKER_WEIGHTS. PP_SMOKE_CACHE is the directory of compiled kernels (else $XD
 --weights f32 keeps the exact values of the file. f16 takes half the memory and about half the time a token, but rounds:
 where two tokens are almost equally likely it may choose the other one. All stages of a chain need the same.
 
-requests and replies are lines of JSON on stdin and stdout; logs go to stderr. Example:
+requests and replies are lines of JSON on stdin and stdout; logs go to stderr. The worker begins with a ready line (or a
+fatal one), answers requests in order, and ends on shutdown or at the end of its input. hidden_b64 is base64 of
+little-endian float32, seq_len rows of hidden_dim values. A refused request gets {"error": {"code", "message"}} and
+changes nothing.
+
+op (which stages)                    reply
+  tokenize (first, last)             tokens
+  detokenize (first, last)           text
+  embed_and_forward (first)          request_id, hidden_b64, seq_len; the prompt, or a part of it
+  decode_step (first)                request_id, hidden_b64, seq_len 1
+  forward_range (middle)             request_id, hidden_b64, seq_len
+  forward_and_sample (last)          request_id, token_id; null when "last" is false (more of the prompt follows)
+  configure, reset, shutdown (all)   status; configure gives another model or range, reset forgets a request or all
+
+examples:
   {"op": "tokenize", "text": "Say hello"}
+  {"op": "detokenize", "tokens": [19, 5]}
   {"op": "embed_and_forward", "request_id": "r", "tokens": [19, 5], "position": 0}
   {"op": "decode_step", "request_id": "r", "token": 7, "position": 2}
   {"op": "forward_range", "request_id": "r", "hidden_b64": "...", "position": 0, "seq_len": 2}
