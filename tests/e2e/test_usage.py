@@ -32,7 +32,7 @@ def refuse(box: Box, status: int, *arguments: str, says: tuple[str, ...]) -> Don
         (("--vastai", *STUB), ("not available",)),
         (("--seed", "-n", "0", *STUB), ("at least 2 stages", "not 0")),
         (("--seed", "-n", "1", *STUB), ("at least 2 stages", "not 1")),
-        (("--seed", "-n", "-3", *STUB), ("at least 2 stages",)),
+        (("--seed", "-n", "-3", *STUB), ("--num-stages", "-3")),
         (("--seed", "-n", "9", *STUB), ("8 blocks", "9 stages")),
         (("--seed", "-n", "two", *STUB), ("--num-stages",)),
         (("--seed", "--max-tokens", "0", *STUB), ("--max-tokens", "0")),
