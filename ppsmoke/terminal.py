@@ -6,11 +6,13 @@ import logging
 import re
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
 from rich.status import Status
+from rich.traceback import Traceback
 
 from ppsmoke.errors import PpError
 
@@ -81,7 +83,8 @@ class Terminal:
         for text in describe_error(error):
             self.console.say(escape(text))
         if self.debug and error.__traceback__ is not None:
-            self.console.print_exception(show_locals=False)
+            with suppress(OSError):
+                self.console.print(Traceback.from_exception(type(error), error, error.__traceback__))
 
 
 _PLAIN_WORD = re.compile(r"[a-z]+('s)?[,:;]?")

@@ -70,3 +70,16 @@ def test_warnings_are_news_and_a_traceback_is_for_debug_alone(
     assert ("refused a link from node 12ab34cd: the join token is wrong" in said) is not quiet
     assert ("a listener failed" in said) is not quiet
     assert ("Traceback" in said) is debug
+
+
+def test_debug_shows_where_an_error_was_raised_also_after_it_was_caught(capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        raise DeadlineExceeded("it took too long")
+    except DeadlineExceeded as caught:
+        error = caught
+    Terminal(debug=True).error(error)
+    said = capsys.readouterr().err
+    assert "error: It took too long" in said
+    assert "test_terminal.py" in said
+    Terminal().error(error)
+    assert "test_terminal.py" not in capsys.readouterr().err
