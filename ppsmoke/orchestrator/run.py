@@ -28,6 +28,7 @@ from ppsmoke.signals import ending_signals, interruption
 from ppsmoke.transport import MeshEvents
 
 _ROOT_CAUSE_S = 0.5
+_IN_FLIGHT_S = 0.25
 
 
 class LocalRun(MeshEvents):
@@ -42,7 +43,8 @@ class LocalRun(MeshEvents):
         self._progress: dict[int, str] = {}
         self._lost: set[int] = set()
         self._deadline = PhaseDeadline(self._deadline_passed)
-        self._suspected: PpError | None = None
+        self._fault_timer: asyncio.TimerHandle | None = None
+        self._fault_is_shadow = False
         self._signals_seen = 0
         self._ended_at: float | None = None
         self._provisioned_at = 0.0
@@ -230,15 +232,28 @@ class LocalRun(MeshEvents):
     # ---- faults, deadlines, signals
 
     def _fault(self, error: PpError) -> None:
-        """Report a failure to the machine. A broken link or edge is mostly the shadow of a death: wait a moment for
-        the news of that death, so that the run names the stage that died and not its neighbour."""
+        """Report a failure to the machine, a moment later where that makes the report better.
+
+        A broken link or edge is mostly the shadow of a death: the news of that death names the stage that died and not
+        its neighbour. And tokens that were computed before a stage failed may still be on their way.
+        """
+        shadow = isinstance(error, PeerLost | EdgeFaulted)
+        running = self._state.phase is machine.Phase.RUNNING
+        if self._fault_timer is not None:
+            if shadow or not self._fault_is_shadow:
+                return  # the first reason stands, but for a shadow, which gives way to its cause
+            self._fault_timer.cancel()
+        if not shadow and not running:
+            self._report_fault(error)
+            return
+        self._fault_is_shadow = shadow
+        wait_s = _ROOT_CAUSE_S if shadow else _IN_FLIGHT_S
+        self._fault_timer = self._loop.call_later(wait_s, self._report_fault, error)
+
+    def _report_fault(self, error: PpError) -> None:
         if error.phase is None:
             error.phase = self._state.doing
-        if not isinstance(error, PeerLost | EdgeFaulted):
-            self._dispatch(machine.Faulted(error))
-        elif self._suspected is None:
-            self._suspected = error
-            self._loop.call_later(_ROOT_CAUSE_S, lambda: self._dispatch(machine.Faulted(error)))
+        self._dispatch(machine.Faulted(error))
 
     def _deadline_passed(self, seconds: float, what: str, option: str) -> None:
         if self._state.phase is machine.Phase.TEARING_DOWN:

@@ -162,7 +162,7 @@ def test_json_on_a_usage_error(box: Box) -> None:
 
 
 def test_json_on_failure_keeps_the_tokens_so_far(box: Box) -> None:
-    model = "stub:layers=4,fail_at=5,at_stage=1"
+    model = "stub:layers=4,fail_at=5,at_stage=1,step_ms=50"
     said = box.run("--seed", "--model", model, "--json").expect(1).json
     assert said["exit_status"] == 1
     assert said["tokens"] == stub_ids(DEFAULT_PROMPT, 5, model)
@@ -172,7 +172,7 @@ def test_json_on_failure_keeps_the_tokens_so_far(box: Box) -> None:
 
 
 def test_a_failure_leaves_the_text_so_far_on_stdout(box: Box) -> None:
-    model = "stub:layers=4,fail_at=5,at_stage=1"
+    model = "stub:layers=4,fail_at=5,at_stage=1,step_ms=50"
     done = box.run("--seed", "--model", model).failed(1, "stage 1")
     assert done.text == stub_text(DEFAULT_PROMPT, 5, model)
 
