@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import textwrap
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -81,13 +82,10 @@ class Terminal:
         """What happened, what to do, and the last log lines where they help. Also with `quiet`."""
         self.settle()
         for text in describe_error(error):
-            self.console.say(escape(text))
+            self.console.say(escape(wrap(text, self.console.width) if self.console.is_terminal else text))
         if self.debug and error.__traceback__ is not None:
             with suppress(OSError):
                 self.console.print(Traceback.from_exception(type(error), error, error.__traceback__))
-
-
-_PLAIN_WORD = re.compile(r"[a-z]+('s)?[,:;]?")
 
 
 class TerminalLog(logging.Handler):
@@ -123,6 +121,11 @@ def sentence(text: str) -> str:
     text = text.removesuffix(".") if not text.endswith("..") else text
     first = text.split(" ", 1)[0]
     return text[:1].upper() + text[1:] if _PLAIN_WORD.fullmatch(first) else text
+
+
+def wrap(text: str, width: int) -> str:
+    """At the spaces, later lines set in; a path or an address stays in one piece, so that it can be copied."""
+    return textwrap.fill(text, width, subsequent_indent="       ", break_long_words=False, break_on_hyphens=False)
 
 
 def columns(rows: Sequence[Sequence[str]], right: Callable[[int], bool] = lambda _column: False) -> list[str]:

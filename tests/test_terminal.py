@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ppsmoke.errors import DeadlineExceeded
-from ppsmoke.terminal import Terminal, TerminalLog, columns, describe_error, short_path, size
+from ppsmoke.terminal import Terminal, TerminalLog, columns, describe_error, sentence, short_path, size, wrap
 
 
 def test_an_error_says_what_happened_what_to_do_and_shows_the_log() -> None:
@@ -83,3 +83,25 @@ def test_debug_shows_where_an_error_was_raised_also_after_it_was_caught(capsys: 
     assert "test_terminal.py" in said
     Terminal().error(error)
     assert "test_terminal.py" not in capsys.readouterr().err
+
+
+def test_long_errors_wrap_at_spaces_and_keep_paths_whole() -> None:
+    path = "/var/lib/" + "x" * 40 + "/stage-0.log"
+    lines = wrap(f"  fix: raise --ready-timeout, or see the log in {path} and try again", 40).splitlines()
+    assert len(lines) > 1
+    assert any(path in line for line in lines)
+    assert all(len(line) <= 40 for line in lines if path not in line)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("the prompt is empty.", "The prompt is empty"),
+        ("stage 3's worker died", "Stage 3's worker died"),
+        ("http://x/y is not an https:// address", "http://x/y is not an https:// address"),
+        ("/tmp/m.gguf is empty", "/tmp/m.gguf is empty"),
+        ("wait for it...", "Wait for it..."),
+    ],
+)
+def test_sentences_begin_with_a_capital_unless_they_begin_with_a_name(text: str, shown: str) -> None:
+    assert sentence(text) == shown
