@@ -171,13 +171,13 @@ class Server:
         if frames not in ("json", "binary"):
             raise MalformedRequest("frames is json or binary")
         config = EngineConfig(model, start, end, context, self._device)
-        role = self._role_for(config, self._engines.count_layers(model))
-        if config == self._config:
+        if config == self._config:  # loaded and judged already: the file is not read again
             self._book.forget(None)
             self._loaded().reset(None)
         else:
+            role = self._role_for(config, self._engines.count_layers(model))
             self._load(config)
-        self._role = role
+            self._role = role
         self._binary = frames == "binary"
         self._writer.line({"status": "configured", **self._state()})
 
