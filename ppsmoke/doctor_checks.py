@@ -20,11 +20,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ppsmoke import __version__
 from ppsmoke.errors import EnvironmentFault
+from ppsmoke.roles import layer_ranges
 from ppsmoke.terminal import size
+
+if TYPE_CHECKING:
+    from ppsmoke.request import Model
 
 PINNED = {"iroh": "1.2.0", "tinygrad": "0.14.0"}
 """What is installed must be just these: the code reaches into their internals. As in pyproject.toml."""
@@ -225,12 +229,14 @@ def _usable_default_model() -> Path | None:
 def check_memory() -> Finding:
     from ppsmoke.models import DEFAULT_MODEL
     from ppsmoke.preflight import available_memory
+    from ppsmoke.request import open_model
 
     free = available_memory()
     path = _usable_default_model()
     if path is None:
         return Finding(Status.OK, f"{size(free)} free")
-    two, many = _memory_needed(path, 2), _memory_needed(path, _STAGES)
+    model = open_model(str(path), path)
+    two, many = _memory_needed(model, 2), _memory_needed(model, _STAGES)
     found = f"{size(free)} free, {DEFAULT_MODEL} in {_STAGES} stages needs {size(many)}"
     if free < two:
         return Finding(Status.FAIL, found, "free some memory, or use a lower --context")
@@ -239,12 +245,8 @@ def check_memory() -> Finding:
     return Finding(Status.OK, found)
 
 
-def _memory_needed(path: Path, stages: int) -> int:
-    from ppsmoke.request import open_model
-    from ppsmoke.roles import layer_range
-
-    model = open_model(str(path), path)
-    ranges = [layer_range(index, stages, model.num_layers) for index in range(stages)]
+def _memory_needed(model: Model, stages: int) -> int:
+    ranges = layer_ranges(stages, model.num_layers)
     return sum(model.stage_memory(start, end, _CONTEXT).total_bytes for start, end in ranges)
 
 

@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 from ppsmoke.doctor_checks import Finding, Status
+from ppsmoke.signals import signal_name
 
 PROBE_S = 150.0
 
@@ -76,7 +77,7 @@ def _probe_failed(message: str) -> dict[str, Any]:
 
 
 def _ended(status: int) -> str:
-    return f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+    return f"was killed by {signal_name(-status)}" if status < 0 else f"ended with status {status}"
 
 
 def compiler_finding(report: Mapping[str, Any]) -> Finding:

@@ -12,6 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from ppsmoke.errors import MalformedRequest
 
+CONTROL_CHANNEL = "control"
+
 NodeId = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 RunId = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 Count = Annotated[int, Field(strict=True, ge=0, lt=2**31)]

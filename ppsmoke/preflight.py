@@ -16,7 +16,7 @@ from ppsmoke.model_facts import ModelFacts
 from ppsmoke.orchestrator.options import RunOptions
 from ppsmoke.plan import EdgePlan, RunPlan, build_plan, check_stage_count
 from ppsmoke.request import model_plan
-from ppsmoke.roles import layer_range, role_of
+from ppsmoke.roles import layer_ranges, role_of
 from ppsmoke.stage_memory import StageMemory, stage_memory
 from ppsmoke.terminal import columns, size
 
@@ -25,8 +25,7 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 def stage_memories(options: RunOptions) -> list[StageMemory]:
     """The memory of each stage of this run, in stage order."""
-    layers = options.model.num_layers
-    ranges = [layer_range(index, options.num_stages, layers) for index in range(options.num_stages)]
+    ranges = layer_ranges(options.num_stages, options.model.num_layers)
     return [options.model.stage_memory(start, end, options.context) for start, end in ranges]
 
 
@@ -35,7 +34,7 @@ def check_announced_model(num_stages: int, context: int) -> Callable[[ModelFacts
 
     def judge(facts: ModelFacts, table: TensorTable) -> None:
         check_stage_count(num_stages, facts.num_layers)
-        ranges = [layer_range(index, num_stages, facts.num_layers) for index in range(num_stages)]
+        ranges = layer_ranges(num_stages, facts.num_layers)
         check_memory([stage_memory(table, facts, start, end, context) for start, end in ranges], available_memory())
 
     return judge

@@ -19,7 +19,7 @@ from ppsmoke.messages import GgufSource
 from ppsmoke.model_facts import ModelFacts, read_model_facts
 from ppsmoke.plan import GgufModelPlan
 from ppsmoke.stage_memory import StageMemory, stage_memory
-from ppsmoke.stub_model import STUB_EOS_TOKEN, StubModel, is_stub_model, parse_stub_model, stub_encode
+from ppsmoke.stub_model import STUB_EOS_TOKEN, StubModel, parse_stub_model, stub_encode
 from ppsmoke.tokenizer import Tokenizer
 
 
@@ -171,11 +171,6 @@ class _StubDetokenizer:
 
     def finish(self) -> str:
         return self._decoder.decode(b"", final=True)
-
-
-def is_stub(model: str) -> bool:
-    """Whether `--model` names the stub, the only way to get it."""
-    return is_stub_model(model)
 
 
 def model_plan(model: Model, context: int) -> GgufModelPlan:

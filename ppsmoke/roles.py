@@ -35,3 +35,8 @@ def layer_range(stage_index: int, stage_count: int, num_layers: int) -> tuple[in
     share, extra = divmod(num_layers, stage_count)
     start = stage_index * share + min(stage_index, extra)
     return start, start + share + (1 if stage_index < extra else 0)
+
+
+def layer_ranges(stage_count: int, num_layers: int) -> list[tuple[int, int]]:
+    """The block ranges of all stages, in stage order."""
+    return [layer_range(index, stage_count, num_layers) for index in range(stage_count)]

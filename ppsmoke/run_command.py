@@ -30,8 +30,9 @@ from ppsmoke.preflight import (
     plan_json,
     stage_memories,
 )
-from ppsmoke.request import Model, fit_to_context, is_stub, open_model
+from ppsmoke.request import Model, fit_to_context, open_model
 from ppsmoke.signals import exit_on_signals, raise_on_signals
+from ppsmoke.stub_model import is_stub_model
 from ppsmoke.terminal import Terminal, TerminalLog, short_path
 from ppsmoke.verify import Verification, verify_tokens
 
@@ -143,7 +144,7 @@ def _is_text(text: str) -> bool:
 
 
 def _open(command: RunCommand, terminal: Terminal) -> Model:
-    if is_stub(command.model):
+    if is_stub_model(command.model):
         return open_model(command.model, None)
     ref = parse_model(command.model)
     path = find_model(ref)

@@ -19,8 +19,16 @@ def ending_signals() -> tuple[signal.Signals, ...]:
     return tuple(number for number in ENDING_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN)
 
 
+def signal_name(number: int) -> str:
+    """SIGKILL for 9; 'signal 77' for one without a name of its own."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
 def interruption(number: int, phase: str | None = None) -> Interrupted:
-    return Interrupted(f"interrupted by {signal.Signals(number).name}", signal_number=number, phase=phase)
+    return Interrupted(f"interrupted by {signal_name(number)}", signal_number=number, phase=phase)
 
 
 def raise_on_signals() -> None:

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from ppsmoke import errors
 from ppsmoke.errors import DeadlineExceeded, PpError, WorkerDied, WorkerFailed
+from ppsmoke.signals import signal_name
 from ppsmoke.worker_pipe import WorkerPipe, error_from
 from ppsmoke.worker_protocol import (
     GREEDY,
@@ -317,9 +318,4 @@ def _ready_of(fields: Mapping[str, Any]) -> WorkerReady:
 
 
 def _ending(status: int) -> str:
-    if status >= 0:
-        return f"with exit status {status}"
-    try:
-        return f"by {signal.Signals(-status).name}"
-    except ValueError:
-        return f"by signal {-status}"
+    return f"with exit status {status}" if status >= 0 else f"by {signal_name(-status)}"

@@ -1,7 +1,8 @@
 """Models: their names, where they come from, and the cache they are fetched into."""
 
+from ppsmoke.cache_dir import default_cache_dir
 from ppsmoke.models.aliases import ALIASES, DEFAULT_MODEL, ModelAlias
-from ppsmoke.models.cache import CachedModel, default_cache_dir, list_models, remove_model, verify_model
+from ppsmoke.models.cache import CachedModel, list_models, remove_model, verify_model
 from ppsmoke.models.progress import Progress, SilentProgress, show_progress
 from ppsmoke.models.resolve import (
     AliasSource,

@@ -21,11 +21,12 @@ import re
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from ppsmoke.cache_dir import default_cache_dir
 from ppsmoke.errors import EnvironmentFault, ModelCorrupt, ModelFetchFailed, ModelNotFound, NotEnoughDisk
 
 _MANIFEST = "model.json"
@@ -58,15 +59,6 @@ class CachedModel:
     @property
     def nbytes(self) -> int:
         return sum(file.size for file in self.files)
-
-
-def default_cache_dir(env: Mapping[str, str] | None = None) -> Path:
-    """`$PP_SMOKE_CACHE`, else `$XDG_CACHE_HOME/pp-smoke-run`, else `~/.cache/pp-smoke-run`."""
-    env = os.environ if env is None else env
-    if env.get("PP_SMOKE_CACHE"):
-        return Path(env["PP_SMOKE_CACHE"]).expanduser()
-    base = env.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "pp-smoke-run"
 
 
 def list_models(cache_dir: Path | None = None) -> tuple[CachedModel, ...]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
@@ -19,6 +18,7 @@ import psutil
 
 from ppsmoke.errors import DeadlineExceeded, EnvironmentFault, LeftBehind, StageDied
 from ppsmoke.logs import log_tail
+from ppsmoke.signals import signal_name
 from ppsmoke.stage.settings import ADDRESS_PREFIX
 
 _POLL_S = 0.02
@@ -169,12 +169,7 @@ class ChildNode:
 
 def describe_exit(status: int) -> str:
     """An exit status in words: 'exited with status 1', 'was killed by SIGKILL'."""
-    if status >= 0:
-        return f"exited with status {status}"
-    try:
-        return f"was killed by {signal.Signals(-status).name}"
-    except ValueError:
-        return f"was killed by signal {-status}"
+    return f"exited with status {status}" if status >= 0 else f"was killed by {signal_name(-status)}"
 
 
 def _session(leader: int) -> list[psutil.Process]:

@@ -13,7 +13,7 @@ from ppsmoke import __version__
 from ppsmoke.edges import EdgeAcceptor
 from ppsmoke.errors import RunFailed
 from ppsmoke.membership import ENTRY_NAME, ORCHESTRATOR_NAME, Member, SeedMembership, stage_name
-from ppsmoke.messages import ProvisionStage, StopRun, encode_message
+from ppsmoke.messages import CONTROL_CHANNEL, ProvisionStage, StopRun, encode_message
 from ppsmoke.orchestrator.children import Child, ChildNode
 from ppsmoke.orchestrator.node_environment import node_environment
 from ppsmoke.orchestrator.options import RunOptions, View
@@ -22,7 +22,6 @@ from ppsmoke.request import model_plan
 from ppsmoke.resources import ResourceBook
 from ppsmoke.transport import Endpoint, Mesh, MeshEvents, Refused, node_id_of
 
-CONTROL = "control"
 _SEND_S = 5.0
 _CLOSE_S = 2.0
 _CHILD_END_S = 10.0
@@ -145,7 +144,9 @@ class Cluster:
 
     async def tell(self, index: int, message: ProvisionStage | StopRun) -> None:
         """Send one control message to a stage. Raises as Mesh.send does."""
-        await self.mesh.send(self.plan.stages[index].node_id, CONTROL, encode_message(message), deadline_s=_SEND_S)
+        await self.mesh.send(
+            self.plan.stages[index].node_id, CONTROL_CHANNEL, encode_message(message), deadline_s=_SEND_S
+        )
 
     def name_of(self, node_id: str) -> str:
         for stage in self.plan.stages:

@@ -13,10 +13,10 @@ from typing import Any
 
 from ppsmoke.errors import DeadlineExceeded, EdgeFaulted, LeftBehind, MalformedRequest, PeerLost, PpError, RunFailed
 from ppsmoke.membership import Member
-from ppsmoke.messages import StageFault, StageProgress, StageReady, StageStopped, StopRun
+from ppsmoke.messages import CONTROL_CHANNEL, StageFault, StageProgress, StageReady, StageStopped, StopRun
 from ppsmoke.orchestrator import machine
 from ppsmoke.orchestrator.children import Child, ChildNode
-from ppsmoke.orchestrator.cluster import CONTROL, Cluster, MakeChild
+from ppsmoke.orchestrator.cluster import Cluster, MakeChild
 from ppsmoke.orchestrator.deadline import PhaseDeadline
 from ppsmoke.orchestrator.news import NotNews, stage_fault_error, stage_news, waiting_line
 from ppsmoke.orchestrator.options import OutputGone, RunOptions, View
@@ -314,7 +314,7 @@ class LocalRun(MeshEvents):
     # ---- news from the stages
 
     def message(self, node_id: str, channel: str, body: dict[str, Any]) -> None:
-        if channel != CONTROL:
+        if channel != CONTROL_CHANNEL:
             return
         try:
             news = stage_news(self._cluster.plan, node_id, body)

@@ -30,6 +30,7 @@ from ppsmoke.errors import (
 )
 from ppsmoke.membership import ENTRY_NAME, EXIT_NAME, JoinedMembership, stage_name
 from ppsmoke.messages import (
+    CONTROL_CHANNEL,
     ProvisionStage,
     StageFault,
     StageProgress,
@@ -39,7 +40,7 @@ from ppsmoke.messages import (
     decode_message,
     encode_message,
 )
-from ppsmoke.roles import Role, layer_range
+from ppsmoke.roles import Role
 from ppsmoke.stage import machine
 from ppsmoke.stage.actor import StageActor
 from ppsmoke.stage.settings import NodeSettings
@@ -50,7 +51,6 @@ from ppsmoke.worker_client import WorkerDeadlines, WorkerProcess, WorkerReady
 
 log = logging.getLogger(__name__)
 
-CONTROL = "control"
 _STEPPING = {machine.Phase.READY, machine.Phase.EXECUTING}  # back and forth with every step: no news
 _SEND_S = 5.0
 _CLOSE_S = 2.0
@@ -238,9 +238,8 @@ class StageNode(MeshEvents):
         worker = self._need_worker()
         self._report("loading and compiling")
         ready = await worker.wait_ready(self._settings.ready_timeout)
-        hint = layer_range(message.stage_index, message.stage_count, message.model.num_layers)
         wanted = (message.layer_start, message.layer_end_exclusive)
-        if hint != wanted or (ready.layer_start, ready.layer_end) != wanted:
+        if (ready.layer_start, ready.layer_end) != wanted:
             log.info("the plan gives blocks %d..%d, reconfiguring the worker", *wanted)
         ready = await worker.configure(
             model=message.gguf_source.paths[0] if message.gguf_source.paths else self._settings.model,
@@ -372,7 +371,7 @@ class StageNode(MeshEvents):
 
     async def _send(self, message: StageReady | StageFault | StageStopped | StageProgress) -> None:
         try:
-            await self._mesh.send(self._orchestrator, CONTROL, encode_message(message), deadline_s=_SEND_S)
+            await self._mesh.send(self._orchestrator, CONTROL_CHANNEL, encode_message(message), deadline_s=_SEND_S)
         except PpError as error:
             # Without its orchestrator a stage has nobody to report to.
             self.end(OrchestratorLost(f"{message.type} could not be delivered: {error}", stage=self._settings.stage))
@@ -390,7 +389,7 @@ class StageNode(MeshEvents):
             self.end(OrchestratorLost(f"the orchestrator is gone: {reason}", stage=self._settings.stage))
 
     def message(self, node_id: str, channel: str, body: dict[str, Any]) -> None:
-        if channel != CONTROL:
+        if channel != CONTROL_CHANNEL:
             return
         try:
             decoded = decode_message(body)

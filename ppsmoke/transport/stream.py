@@ -25,8 +25,6 @@ class FrameStream:
         self._recv = bi.recv()
         self.explain = explain
         self.cutter = FrameCutter(max_frame)
-        self.bytes_read = 0
-        self.bytes_written = 0
 
     async def read_frame(self) -> bytes | None:
         """The next frame, None at the stream's orderly end.
@@ -49,7 +47,6 @@ class FrameStream:
                 if self.cutter.pending:
                     raise FrameError("the stream ended in the middle of a frame")
                 return None
-            self.bytes_read += len(data)
             self.cutter.feed(data)
 
     async def write_frame(self, head: bytes, payload: bytes = b"") -> None:
@@ -57,7 +54,6 @@ class FrameStream:
         try:
             for piece in frame_pieces(head, payload):
                 await self._send.write_all(piece)
-                self.bytes_written += len(piece)
         except IROH_ERRORS as error:
             raise await self.explain(error) from None
 

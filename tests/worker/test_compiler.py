@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 from ppsmoke_worker import compiler
-from ppsmoke_worker.compiler import default_cache_dir, find_compiler
+from ppsmoke_worker.compiler import find_compiler
 
+from ppsmoke.cache_dir import default_cache_dir
 from ppsmoke.errors import CompilerUnavailable
 from tests.worker.harness import PipedWorker
 

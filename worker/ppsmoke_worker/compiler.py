@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-import os
 import platform
 import shutil
 import subprocess
@@ -140,12 +139,3 @@ def _last_line(stderr: bytes) -> str:
     lines = stderr.decode(errors="replace").strip().splitlines()
     errors = [line for line in lines if "error" in line]
     return (errors or lines or ["it made no object file and said nothing"])[-1][:200]
-
-
-def default_cache_dir(env: Mapping[str, str]) -> Path:
-    """$PP_SMOKE_CACHE, else $XDG_CACHE_HOME/pp-smoke-run, else ~/.cache/pp-smoke-run."""
-    if named := env.get("PP_SMOKE_CACHE"):
-        return Path(named).expanduser()
-    if xdg := env.get("XDG_CACHE_HOME"):
-        return Path(xdg) / "pp-smoke-run"
-    return Path(os.path.expanduser("~")) / ".cache" / "pp-smoke-run"

@@ -9,8 +9,9 @@ from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from ppsmoke.cache_dir import default_cache_dir
 from ppsmoke.errors import DeviceUnavailable
-from ppsmoke_worker.compiler import CpuCompiler, default_cache_dir, find_compiler
+from ppsmoke_worker.compiler import CpuCompiler, find_compiler
 
 # What tinygrad 0.14.0 reads from the environment at import or while it builds kernels. Many are everyday names of other
 # tools (a NO_COLOR=true ends its import), others would change results: none is taken from the user.
