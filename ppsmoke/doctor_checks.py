@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from ppsmoke import __version__
 from ppsmoke.errors import EnvironmentFault
 from ppsmoke.roles import layer_ranges
-from ppsmoke.terminal import size
+from ppsmoke.wording import size
 
 if TYPE_CHECKING:
     from ppsmoke.request import Model

@@ -23,7 +23,8 @@ from ppsmoke.models import (
     show_progress,
     verify_model,
 )
-from ppsmoke.terminal import Terminal, columns, size
+from ppsmoke.terminal import Terminal
+from ppsmoke.wording import columns, size
 
 models_app = typer.Typer(
     rich_markup_mode="rich",

@@ -18,7 +18,7 @@ from ppsmoke.errors import BadNodeEnvironment, JoinRefused, OrchestratorLost, Pp
 from ppsmoke.stage.node import StageNode
 from ppsmoke.stage.settings import ADDRESS_PREFIX, NodeSettings, describe_variables, parse_settings
 from ppsmoke.standard_streams import open_missing_streams
-from ppsmoke.terminal import columns, describe_error
+from ppsmoke.wording import columns, describe_error
 
 log = logging.getLogger("ppsmoke.node")
 

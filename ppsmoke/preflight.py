@@ -18,7 +18,7 @@ from ppsmoke.plan import EdgePlan, RunPlan, build_plan, check_stage_count
 from ppsmoke.request import model_plan
 from ppsmoke.roles import layer_ranges, role_of
 from ppsmoke.stage_memory import StageMemory, stage_memory
-from ppsmoke.terminal import columns, size
+from ppsmoke.wording import columns, size
 
 _CGROUP = Path("/sys/fs/cgroup")
 

@@ -33,8 +33,9 @@ from ppsmoke.preflight import (
 from ppsmoke.request import Model, fit_to_context, open_model
 from ppsmoke.signals import exit_on_signals, raise_on_signals
 from ppsmoke.stub_model import is_stub_model
-from ppsmoke.terminal import Terminal, TerminalLog, short_path
+from ppsmoke.terminal import Terminal, TerminalLog
 from ppsmoke.verify import Verification, verify_tokens
+from ppsmoke.wording import short_path
 
 
 @dataclass(frozen=True, slots=True)

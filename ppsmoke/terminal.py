@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import logging
-import re
-import textwrap
 import time
-from collections.abc import Callable, Sequence
 from contextlib import suppress
-from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
@@ -16,6 +12,7 @@ from rich.status import Status
 from rich.traceback import Traceback
 
 from ppsmoke.errors import PpError
+from ppsmoke.wording import describe_error, wrap
 
 
 class _Stderr(Console):
@@ -32,9 +29,6 @@ class _Stderr(Console):
             self.print(text)
         except OSError:
             self.quiet = True
-
-
-_PLAIN_WORD = re.compile(r"[a-z]+('s)?[,:;]?")
 
 
 class Terminal:
@@ -101,54 +95,3 @@ class TerminalLog(logging.Handler):
         else:
             why = f": {record.exc_info[1]}" if record.exc_info else ""
             self._terminal.line(f"{record.getMessage()}{why}")
-
-
-def describe_error(error: PpError) -> list[str]:
-    """The lines an error prints: one sentence on what happened, one on what to do, then its log lines."""
-    where = f" (phase: {error.phase})" if error.phase and error.phase not in error.what else ""
-    lines = [f"error: {sentence(error.what)}{where}"]
-    if error.remedy:
-        lines.append(f"  fix: {sentence(error.remedy)}")
-    if error.log_tail:
-        lines.append(f"  last log lines{f' of stage {error.stage}' if error.stage is not None else ''}:")
-        lines += [f"    | {line}" for line in error.log_tail]
-    return lines
-
-
-def sentence(text: str) -> str:
-    """As a line of its own: a plain word begins with a capital (a path, an address or a name stays as it is), and the
-    last full stop goes."""
-    text = text.removesuffix(".") if not text.endswith("..") else text
-    first = text.split(" ", 1)[0]
-    return text[:1].upper() + text[1:] if _PLAIN_WORD.fullmatch(first) else text
-
-
-def wrap(text: str, width: int) -> str:
-    """At the spaces, later lines set in; a path or an address stays in one piece, so that it can be copied."""
-    return textwrap.fill(text, width, subsequent_indent="       ", break_long_words=False, break_on_hyphens=False)
-
-
-def columns(rows: Sequence[Sequence[str]], right: Callable[[int], bool] = lambda _column: False) -> list[str]:
-    """Rows as aligned text, two spaces between columns; `right` tells which columns align right."""
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return [
-        "  ".join(
-            cell.rjust(w) if right(i) else cell.ljust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
-
-
-def size(count: float) -> str:
-    """Bytes in words: 96.6 MB."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if abs(count) < 1000:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.1f} TB"
-
-
-def short_path(path: Path) -> str:
-    """The path, with ~ for the home directory."""
-    home = Path.home()
-    return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)

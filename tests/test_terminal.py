@@ -1,56 +1,13 @@
-"""Error texts, tables and sizes as a person reads them."""
+"""What the terminal shows of errors and of other parts' warnings."""
 
 from __future__ import annotations
 
 import logging
-from pathlib import Path
 
 import pytest
 
 from ppsmoke.errors import DeadlineExceeded
-from ppsmoke.terminal import Terminal, TerminalLog, columns, describe_error, sentence, short_path, size, wrap
-
-
-def test_an_error_says_what_happened_what_to_do_and_shows_the_log() -> None:
-    error = DeadlineExceeded(
-        "stage 3's worker did not answer within 5 s",
-        stage=3,
-        phase="decode",
-        remedy="raise --token-timeout",
-        log_tail=["first", "second"],
-    )
-    assert describe_error(error) == [
-        "error: Stage 3's worker did not answer within 5 s (phase: decode)",
-        "  fix: Raise --token-timeout",
-        "  last log lines of stage 3:",
-        "    | first",
-        "    | second",
-    ]
-
-
-def test_a_phase_that_the_sentence_names_is_not_repeated() -> None:
-    assert describe_error(DeadlineExceeded("the first token took longer than 5 s", phase="the first token")) == [
-        "error: The first token took longer than 5 s"
-    ]
-
-
-def test_columns_align_and_end_without_spaces() -> None:
-    rows = [("a", "bb", "1"), ("aaa", "b", "22")]
-    assert columns(rows, right=lambda column: column == 2) == ["a    bb   1", "aaa  b   22"]
-    assert columns([("x", ""), ("yy", "z")]) == ["x", "yy  z"]
-
-
-@pytest.mark.parametrize(
-    ("count", "text"), [(0, "0 B"), (999, "999 B"), (2304, "2.3 kB"), (98_362_432, "98.4 MB"), (3.2e12, "3.2 TB")]
-)
-def test_sizes(count: float, text: str) -> None:
-    assert size(count) == text
-
-
-def test_the_home_directory_is_a_tilde(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", "/home/ann")
-    assert short_path(Path("/home/ann/logs/x")) == "~/logs/x"
-    assert short_path(Path("/var/log")) == "/var/log"
+from ppsmoke.terminal import Terminal, TerminalLog
 
 
 @pytest.mark.parametrize(("quiet", "debug"), [(False, False), (True, False), (False, True)])
@@ -83,25 +40,3 @@ def test_debug_shows_where_an_error_was_raised_also_after_it_was_caught(capsys: 
     assert "test_terminal.py" in said
     Terminal().error(error)
     assert "test_terminal.py" not in capsys.readouterr().err
-
-
-def test_long_errors_wrap_at_spaces_and_keep_paths_whole() -> None:
-    path = "/var/lib/" + "x" * 40 + "/stage-0.log"
-    lines = wrap(f"  fix: raise --ready-timeout, or see the log in {path} and try again", 40).splitlines()
-    assert len(lines) > 1
-    assert any(path in line for line in lines)
-    assert all(len(line) <= 40 for line in lines if path not in line)
-
-
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("the prompt is empty.", "The prompt is empty"),
-        ("stage 3's worker died", "Stage 3's worker died"),
-        ("http://x/y is not an https:// address", "http://x/y is not an https:// address"),
-        ("/tmp/m.gguf is empty", "/tmp/m.gguf is empty"),
-        ("wait for it...", "Wait for it..."),
-    ],
-)
-def test_sentences_begin_with_a_capital_unless_they_begin_with_a_name(text: str, shown: str) -> None:
-    assert sentence(text) == shown

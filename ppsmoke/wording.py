@@ -1,0 +1,63 @@
+"""What the tool says, as plain text: errors, tables, sizes. It needs no terminal and none of its libraries."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ppsmoke.errors import PpError
+
+_PLAIN_WORD = re.compile(r"[a-z]+('s)?[,:;]?")
+
+
+def describe_error(error: PpError) -> list[str]:
+    """The lines an error prints: one sentence on what happened, one on what to do, then its log lines."""
+    where = f" (phase: {error.phase})" if error.phase and error.phase not in error.what else ""
+    lines = [f"error: {sentence(error.what)}{where}"]
+    if error.remedy:
+        lines.append(f"  fix: {sentence(error.remedy)}")
+    if error.log_tail:
+        lines.append(f"  last log lines{f' of stage {error.stage}' if error.stage is not None else ''}:")
+        lines += [f"    | {line}" for line in error.log_tail]
+    return lines
+
+
+def sentence(text: str) -> str:
+    """As a line of its own: a plain word begins with a capital (a path, an address or a name stays as it is), and the
+    last full stop goes."""
+    text = text.removesuffix(".") if not text.endswith("..") else text
+    first = text.split(" ", 1)[0]
+    return text[:1].upper() + text[1:] if _PLAIN_WORD.fullmatch(first) else text
+
+
+def wrap(text: str, width: int) -> str:
+    """At the spaces, later lines set in; a path or an address stays in one piece, so that it can be copied."""
+    return textwrap.fill(text, width, subsequent_indent="       ", break_long_words=False, break_on_hyphens=False)
+
+
+def columns(rows: Sequence[Sequence[str]], right: Callable[[int], bool] = lambda _column: False) -> list[str]:
+    """Rows as aligned text, two spaces between columns; `right` tells which columns align right."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return [
+        "  ".join(
+            cell.rjust(w) if right(i) else cell.ljust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def size(count: float) -> str:
+    """Bytes in words: 96.6 MB."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if abs(count) < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"
+
+
+def short_path(path: Path) -> str:
+    """The path, with ~ for the home directory."""
+    home = Path.home()
+    return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
