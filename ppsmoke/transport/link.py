@@ -66,6 +66,10 @@ class Link:
             spawn(self._accept_streams(), f"streams from {self.name}"),
         ]
 
+    @property
+    def connection(self) -> Any:
+        return self._connection
+
     def offer(self, frame: bytes) -> bool:
         """Queue a frame that nobody waits for; False when the outbox is full or the link is over."""
         if self.down is not None or self._leaving or self._outbox.full():

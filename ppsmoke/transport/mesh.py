@@ -112,6 +112,12 @@ class Mesh:
         """The node ids with a live link."""
         return frozenset(self._links)
 
+    def connection_of(self, node_id: str) -> Any:
+        """The iroh connection of the link to `node_id`, None without one. Its bidirectional streams are the mesh's; its
+        datagrams and unidirectional streams are free."""
+        link = self._links.get(node_id)
+        return link.connection if link else None
+
     def rtt_s(self, node_id: str) -> float | None:
         """The newest heartbeat round trip in seconds, None when none was measured."""
         return self._heartbeats.rtt_s(node_id)
@@ -159,6 +165,12 @@ class Mesh:
         """Close the link to `node_id`, if any, telling it why."""
         if link := self._links.get(node_id):
             await link.leave(control.encode(control.Bye(reason)), reason, 1.0)
+
+    def give_up(self, node_id: str, reason: str) -> None:
+        """Close the link to `node_id`, if any, at once: nothing is sent that somebody would have to take."""
+        if link := self._links.get(node_id):
+            what = f"the link to {link.name} is lost: {reason}"
+            link.end(PeerLost(what, peer=link.name), CloseCode.SILENT, reason)
 
     async def close(self, reason: str, deadline_s: float = 3.0) -> None:
         """Tell every peer that we leave and why, then close links, tasks and endpoint. Never raises, never hangs."""
