@@ -29,13 +29,14 @@ class LoopThread:
         self._ready = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._over = asyncio.Event()
+        self._finished: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._tasks: set[asyncio.Task[None]] = set()
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
         """Returns when the loop runs."""
         sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_INTERVAL_S))
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._main()), name=self._name, daemon=True)
+        self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
         self._thread.start()
         self._ready.wait()
 
@@ -77,12 +78,17 @@ class LoopThread:
         if thread is None:
             return
         self.post(self._over.set)
-        ends = asyncio.get_running_loop().time() + deadline_s
-        while thread.is_alive() and asyncio.get_running_loop().time() < ends:
-            await asyncio.sleep(0.001)
-        thread.join(0.0)
-        if thread.is_alive():
+        await asyncio.wait((asyncio.wrap_future(self._finished),), timeout=deadline_s)
+        if not self._finished.done():
             log.error("the thread %s did not end within %g s", self._name, deadline_s)
+            return
+        thread.join()
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._main())
+        finally:
+            self._finished.set_result(None)
 
     async def _main(self) -> None:
         self._loop = asyncio.get_running_loop()
