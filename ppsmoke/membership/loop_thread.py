@@ -56,6 +56,8 @@ class LoopThread:
         answer: concurrent.futures.Future[_Answer] = concurrent.futures.Future()
 
         def work() -> None:
+            if not answer.set_running_or_notify_cancel():
+                return  # nobody waits any more
             try:
                 answer.set_result(call())
             except Exception as error:
