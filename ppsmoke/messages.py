@@ -5,26 +5,23 @@ Only the orchestrator sends `ProvisionStage` and `StopRun`; only stages send the
 
 from __future__ import annotations
 
+import re
+from dataclasses import field
 from enum import StrEnum
+from math import ulp
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
-
 from ppsmoke.errors import MalformedRequest
+from ppsmoke.record import Between, Matching, Record, RecordRefused, one_of
 
 CONTROL_CHANNEL = "control"
 
-NodeId = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-RunId = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
-Count = Annotated[int, Field(strict=True, ge=0, lt=2**31)]
-Size = Annotated[int, Field(strict=True, ge=1, lt=2**53)]
-Timings = dict[str, Annotated[float, Field(strict=True, allow_inf_nan=False)]]
-
-
-class Record(BaseModel):
-    """Frozen, and strict about unknown fields: a peer of another version must fail loudly, not half-work."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
+NodeId = Annotated[str, Matching(re.compile(r"[0-9a-f]{64}"), "64 hex digits")]
+RunId = Annotated[str, Matching(re.compile(r"[0-9a-f]{32}"), "32 hex digits")]
+Count = Annotated[int, Between(0, 2**31 - 1)]
+Size = Annotated[int, Between(1, 2**53 - 1)]
+StageCount = Annotated[int, Between(2, 2**16 - 1)]
+Timings = dict[str, float]
 
 
 class EdgeKind(StrEnum):
@@ -90,9 +87,9 @@ class Generation(Record):
     max_tokens: Size
     eos_token_ids: tuple[Count, ...]
     feedback: Feedback = Feedback.DIRECT
-    temperature: float = Field(default=0.0, strict=True, ge=0.0, le=1e6)
-    top_p: float = Field(default=1.0, strict=True, gt=0.0, le=1.0)
-    sample_seed: int = Field(default=0, strict=True, ge=0, lt=2**63)
+    temperature: Annotated[float, Between(0.0, 1e6)] = 0.0
+    top_p: Annotated[float, Between(ulp(0.0), 1.0)] = 1.0
+    sample_seed: Annotated[int, Between(0, 2**63 - 1)] = 0
 
 
 class InboundEdgeProvision(Record):
@@ -115,7 +112,7 @@ class ProvisionStage(Record):
     type: Literal["ProvisionStage"] = "ProvisionStage"
     run_id: RunId
     stage_index: Count
-    stage_count: Annotated[int, Field(strict=True, ge=2, lt=2**16)]
+    stage_count: StageCount
     gguf_source: GgufSource
     layer_start: Count
     layer_end_exclusive: Count
@@ -144,7 +141,7 @@ class StageReady(Record):
     stage_index: Count
     node_id: NodeId
     device: str = ""
-    timings: Timings = Field(default_factory=dict)
+    timings: Timings = field(default_factory=dict)
 
 
 class StageFault(Record):
@@ -168,7 +165,7 @@ class StageStopped(Record):
     run_id: RunId
     stage_index: Count
     node_id: NodeId
-    timings: Timings = Field(default_factory=dict)
+    timings: Timings = field(default_factory=dict)
 
 
 class StageProgress(Record):
@@ -181,23 +178,19 @@ class StageProgress(Record):
     phase: str
 
 
-ControlMessage = Annotated[
-    ProvisionStage | StopRun | StageReady | StageFault | StageStopped | StageProgress,
-    Field(discriminator="type"),
-]
-_ADAPTER: TypeAdapter[ControlMessage] = TypeAdapter(ControlMessage)
+ControlMessage = ProvisionStage | StopRun | StageReady | StageFault | StageStopped | StageProgress
 
 
 def encode_message(message: ControlMessage) -> dict[str, Any]:
     """The JSON object of a message."""
-    return message.model_dump(mode="json")
+    return message.to_json()
 
 
-def decode_message(body: Any) -> ControlMessage:
+def decode_message(body: object) -> ControlMessage:
     """The message a JSON object stands for; raises MalformedRequest that names the first wrong field."""
     try:
-        return _ADAPTER.validate_python(body)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(str(part) for part in first["loc"]) or ("type" if "tag" in first["type"] else "message")
-        raise MalformedRequest(f"control message refused: {place[:200]!r}: {first['msg'][:200]}") from None
+        message: ControlMessage = one_of(ControlMessage, body)
+    except RecordRefused as refused:
+        place = refused.place or "message"
+        raise MalformedRequest(f"control message refused: {place[:200]!r}: {refused.reason[:200]}") from None
+    return message

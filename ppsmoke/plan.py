@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Literal
 
-from pydantic import Field
-
 from ppsmoke.errors import BadStageCount, PlanInvalid
 from ppsmoke.messages import (
     Count,
@@ -24,12 +22,12 @@ from ppsmoke.messages import (
     ObjectSpec,
     OutboundEdgeProvision,
     ProvisionStage,
-    Record,
     RingSpec,
     RunId,
     Size,
     StageModelFacts,
 )
+from ppsmoke.record import Record
 from ppsmoke.roles import layer_range
 
 TOKEN_BYTES = 4
@@ -71,8 +69,8 @@ class EdgePlan(Record):
     run_id: RunId
     edge_id: Count
     kind: EdgeKind
-    producer: Orchestrator | Stage = Field(discriminator="at")
-    consumer: Orchestrator | Stage = Field(discriminator="at")
+    producer: Orchestrator | Stage
+    consumer: Orchestrator | Stage
     object_spec: ObjectSpec
     ring_spec: RingSpec
 

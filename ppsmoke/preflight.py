@@ -111,7 +111,7 @@ def describe_plan(options: RunOptions) -> list[str]:
 def plan_json(options: RunOptions) -> dict[str, Any]:
     """The run plan as an object: `plan`, and `memory` in bytes of each stage; node ids are placeholders."""
     memories = [{**asdict(memory), "total_bytes": memory.total_bytes} for memory in stage_memories(options)]
-    return {"plan": _plan(options).model_dump(mode="json"), "memory": memories}
+    return {"plan": _plan(options).to_json(), "memory": memories}
 
 
 def _plan(options: RunOptions) -> RunPlan:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 import pytest
@@ -63,7 +64,7 @@ def test_every_cut_of_every_model_gives_a_valid_plan(feedback: Feedback) -> None
             validate_plan(made)
             owned = [b for s in made.stages for b in range(s.layer_start, s.layer_end_exclusive)]
             assert owned == list(range(layers))
-            assert RunPlan.model_validate_json(made.model_dump_json()) == made
+            assert RunPlan.from_json(json.loads(json.dumps(made.to_json()))) == made
 
 
 def test_the_plan_carries_the_nodes_and_the_run_it_was_made_for() -> None:
@@ -159,28 +160,26 @@ def test_more_stages_than_blocks_are_refused_with_the_most_there_can_be() -> Non
 
 
 def stage_changed(of: RunPlan, index: int, **changes: object) -> RunPlan:
-    stages = [s.model_copy(update=changes) if s.stage_index == index else s for s in of.stages]
-    return of.model_copy(update={"stages": tuple(stages)})
+    stages = [s.replace(**changes) if s.stage_index == index else s for s in of.stages]
+    return of.replace(stages=tuple(stages))
 
 
 def edges_changed(of: RunPlan, change: Callable[[list[EdgePlan]], list[EdgePlan]]) -> RunPlan:
     """Other edges, with the stages' lists kept in line, so that only the wiring is wrong."""
     edges = tuple(change(list(of.edges)))
     stages = tuple(
-        stage.model_copy(
-            update={
-                "inbound_edges": tuple(e.edge_id for e in edges if e.consumer.node_id == stage.node_id),
-                "outbound_edges": tuple(e.edge_id for e in edges if e.producer.node_id == stage.node_id),
-            }
+        stage.replace(
+            inbound_edges=tuple(e.edge_id for e in edges if e.consumer.node_id == stage.node_id),
+            outbound_edges=tuple(e.edge_id for e in edges if e.producer.node_id == stage.node_id),
         )
         for stage in of.stages
     )
-    return of.model_copy(update={"stages": stages, "edges": edges})
+    return of.replace(stages=stages, edges=edges)
 
 
 def edge_changed(of: RunPlan, edge_id: int, /, **changes: object) -> RunPlan:
     def change(edges: list[EdgePlan]) -> list[EdgePlan]:
-        return [e.model_copy(update=changes) if e.edge_id == edge_id else e for e in edges]
+        return [e.replace(**changes) if e.edge_id == edge_id else e for e in edges]
 
     return edges_changed(of, change)
 
@@ -204,7 +203,7 @@ BROKEN_STAGES = {
     "the extra block at the end": (cut_at(0, 2, 5, 8), "stage 0 has blocks 0..2, its share is 0..3"),
     "an uneven cut": (cut_at(0, 5, 8), "stage 0 has blocks 0..5, its share is 0..4"),
     "stages swapped": (
-        plan(2).model_copy(update={"stages": plan(2).stages[::-1]}),
+        plan(2).replace(stages=plan(2).stages[::-1]),
         "stage 0 calls itself stage 1",
     ),
     "a wrong index": (stage_changed(plan(3), 1, stage_index=2), "stage 1 calls itself stage 2"),
@@ -215,9 +214,9 @@ BROKEN_STAGES = {
         "stage 2 has another model source",
     ),
     "one node twice": (stage_changed(plan(3), 2, node_id=node_id(1)), "two stages have one node id"),
-    "one stage": (plan(2).model_copy(update={"stages": plan(2).stages[:1]}), "at least 2 stages, not 1"),
+    "one stage": (plan(2).replace(stages=plan(2).stages[:1]), "at least 2 stages, not 1"),
     "more stages than blocks": (
-        plan(3).model_copy(update={"model": model(2)}),
+        plan(3).replace(model=model(2)),
         "2 blocks, too few for 3 stages",
     ),
     "an inbound edge forgotten": (stage_changed(plan(3), 0, inbound_edges=(0,)), "stage 0 lists edges"),
@@ -227,7 +226,7 @@ BROKEN_STAGES = {
         stage_changed(plan(3), 1, inbound_edges=(2,), outbound_edges=(1,)),
         "stage 1 lists edges",
     ),
-    "two limits": (plan(2).model_copy(update={"max_tokens": 6}), "two limits"),
+    "two limits": (plan(2).replace(max_tokens=6), "two limits"),
 }
 
 
@@ -249,11 +248,11 @@ def without(edge_id: int) -> Callable[[list[EdgePlan]], list[EdgePlan]]:
 
 
 def twice(edge_id: int) -> Callable[[list[EdgePlan]], list[EdgePlan]]:
-    return lambda edges: [*edges, edges[edge_id].model_copy(update={"edge_id": 9})]
+    return lambda edges: [*edges, edges[edge_id].replace(edge_id=9)]
 
 
-BIG = plan(3).edges[1].object_spec.model_copy(update={"max_extent": 1 << 30})
-SMALL = plan(3).edges[1].object_spec.model_copy(update={"max_extent": 64})
+BIG = plan(3).edges[1].object_spec.replace(max_extent=1 << 30)
+SMALL = plan(3).edges[1].object_spec.replace(max_extent=64)
 
 # In plan(3): 0 TokenIn, 1 and 2 Activation, 3 TokenOut, 4 Feedback (direct only).
 BROKEN_EDGES = {
@@ -274,7 +273,7 @@ BROKEN_EDGES = {
         edge_changed(plan(3), 1, object_spec=plan(3).edges[0].object_spec),
         "edge 1 carries objects",
     ),
-    "facts of another model": (plan(3).model_copy(update={"model": model(hidden_dim=32)}), "edge 1 carries objects"),
+    "facts of another model": (plan(3).replace(model=model(hidden_dim=32)), "edge 1 carries objects"),
 }
 
 
@@ -338,7 +337,7 @@ def test_direct_feedback_without_its_edge_is_refused() -> None:
 
 def test_orchestrator_feedback_with_a_feedback_edge_is_refused() -> None:
     direct = plan(3)
-    other = direct.model_copy(update={"generation": generation(ORCHESTRATED)})
+    other = direct.replace(generation=generation(ORCHESTRATED))
     with pytest.raises(PlanInvalid, match="the Feedback edges"):
         validate_plan(other)
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Self
-
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields
+from typing import Any
 
 from ppsmoke.errors import BadNodeEnvironment
 from ppsmoke.roles import Role, role_of
@@ -13,56 +13,103 @@ from ppsmoke.roles import Role, role_of
 ADDRESS_PREFIX = "PP_GPU_NODE_ADDR="
 """What a node prints on standard output before its ticket."""
 
-Seconds = Annotated[float, Field(gt=0, lt=1e9)]
-Tickets = Annotated[
-    tuple[str, ...],
-    BeforeValidator(lambda text: [t.strip() for t in text.split(",") if t.strip()] if isinstance(text, str) else text),
-]
+_REMEDY = "See pp-gpu-node --help for all variables."
+_SWITCH = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+_LONGEST_S = 1e9
 
 
-def _variable(name: str, about: str) -> Any:
-    return Field(alias=name, description=about)
+def _text(text: str) -> str:
+    return text
 
 
-class NodeSettings(BaseModel):
-    """Parsed and checked; each field's alias is its variable. Times in seconds."""
+def _whole(low: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        if not re.fullmatch(r"[0-9]{1,12}", text) or int(text) < low:
+            raise ValueError(f"expected a whole number, {low} or more")
+        return int(text)
 
-    model_config = ConfigDict(frozen=True, populate_by_name=True)
+    return parse
 
-    stage: Annotated[int, _variable("STAGE", "index of this stage, 0 .. NUM_STAGES - 1"), Field(ge=0)]
-    num_stages: Annotated[int, _variable("NUM_STAGES", "stages of the chain, at least 2"), Field(ge=2)]
-    seed_addr: Annotated[str, _variable("SEED_ADDR", "ticket of the orchestrator's endpoint (endpointa...)")]
-    run_id: Annotated[str, _variable("PP_RUN_ID", "the run's id, 32 hex digits"), Field(pattern=r"^[0-9a-f]{32}$")]
-    join_token: Annotated[
-        str,
-        _variable("PP_JOIN_TOKEN", "the run's secret, hex; proven on every connection, never sent"),
-        Field(pattern=r"^([0-9a-f]{2})+$"),
-    ]
-    model: Annotated[str, _variable("PP_MODEL", "path of the GGUF file (the first part of a split one)")]
-    node_key: Annotated[
-        str,
-        _variable("PP_NODE_KEY", "this node's secret key, 64 hex digits; drawn if not given"),
-        Field(pattern=r"^([0-9a-f]{64})?$"),
-    ] = ""
-    peer_direct: Annotated[
-        Tickets, _variable("PEER_DIRECT", "tickets of peers to know from the start, separated by commas")
-    ] = ()
-    context: Annotated[int, _variable("PP_CONTEXT", "positions of the KV cache"), Field(ge=1)] = 2048
-    device: Annotated[str, _variable("PP_DEVICE", "tinygrad device; empty: the first that works")] = ""
-    stub: Annotated[bool, _variable("PP_WORKER_STUB", "1: the deterministic test worker; no model is computed")] = False
-    lifeline: Annotated[bool, _variable("PP_LIFELINE", "1: end when standard input closes (set by the parent)")] = False
-    join_timeout: Annotated[Seconds, _variable("PP_JOIN_TIMEOUT", "to reach and join the orchestrator")] = 30
-    ready_timeout: Annotated[Seconds, _variable("PP_READY_TIMEOUT", "for the worker to load and compile")] = 600
-    prefill_timeout: Annotated[Seconds, _variable("PP_PREFILL_TIMEOUT", "for one prefill step of the worker")] = 480
-    step_timeout: Annotated[Seconds, _variable("PP_STEP_TIMEOUT", "for one decode step of the worker")] = 48
-    stop_timeout: Annotated[Seconds, _variable("PP_STOP_TIMEOUT", "for the worker to end before it is killed")] = 2
-    silence_limit: Annotated[Seconds, _variable("PP_SILENCE_LIMIT", "silence after which a peer counts as lost")] = 10
 
-    @model_validator(mode="after")
-    def _stage_in_chain(self) -> Self:
-        if self.stage >= self.num_stages:
-            raise ValueError(f"STAGE={self.stage} is not one of 0 .. {self.num_stages - 1}")
-        return self
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < _LONGEST_S:
+        raise ValueError("expected seconds, more than 0")
+    return value
+
+
+def _switch(text: str) -> bool:
+    if text.lower() not in _SWITCH:
+        raise ValueError("expected 1 or 0")
+    return _SWITCH[text.lower()]
+
+
+def _hex(pattern: str, name: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise ValueError(f"expected {name}")
+        return text
+
+    return parse
+
+
+def _tickets(text: str) -> tuple[str, ...]:
+    return tuple(ticket.strip() for ticket in text.split(",") if ticket.strip())
+
+
+def _variable(
+    name: str, about: str, parse: Callable[[str], Any] = _text, *, default: Any = MISSING, secret: bool = False
+) -> Any:
+    """A field read from variable `name`; a value that `parse` refuses is shown to the user unless it is `secret`."""
+    return field(default=default, metadata={"name": name, "about": about, "parse": parse, "secret": secret})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSettings:
+    """Parsed and checked; each field's metadata name its variable. Times in seconds."""
+
+    stage: int = _variable("STAGE", "index of this stage, 0 .. NUM_STAGES - 1", _whole(0))
+    num_stages: int = _variable("NUM_STAGES", "stages of the chain, at least 2", _whole(2))
+    seed_addr: str = _variable("SEED_ADDR", "ticket of the orchestrator's endpoint (endpointa...)")
+    run_id: str = _variable("PP_RUN_ID", "the run's id, 32 hex digits", _hex(r"[0-9a-f]{32}", "32 hex digits"))
+    join_token: str = _variable(
+        "PP_JOIN_TOKEN",
+        "the run's secret, hex; proven on every connection, never sent",
+        _hex(r"([0-9a-f]{2})+", "an even number of hex digits"),
+        secret=True,
+    )
+    model: str = _variable("PP_MODEL", "path of the GGUF file (the first part of a split one)")
+    node_key: str = _variable(
+        "PP_NODE_KEY",
+        "this node's secret key, 64 hex digits; drawn if not given",
+        _hex(r"[0-9a-f]{64}", "64 hex digits"),
+        default="",
+        secret=True,
+    )
+    peer_direct: tuple[str, ...] = _variable(
+        "PEER_DIRECT", "tickets of peers to know from the start, separated by commas", _tickets, default=()
+    )
+    context: int = _variable("PP_CONTEXT", "positions of the KV cache", _whole(1), default=2048)
+    device: str = _variable("PP_DEVICE", "tinygrad device; empty: the first that works", default="")
+    stub: bool = _variable(
+        "PP_WORKER_STUB", "1: the deterministic test worker; no model is computed", _switch, default=False
+    )
+    lifeline: bool = _variable(
+        "PP_LIFELINE", "1: end when standard input closes (set by the parent)", _switch, default=False
+    )
+    join_timeout: float = _variable("PP_JOIN_TIMEOUT", "to reach and join the orchestrator", _seconds, default=30)
+    ready_timeout: float = _variable("PP_READY_TIMEOUT", "for the worker to load and compile", _seconds, default=600)
+    prefill_timeout: float = _variable(
+        "PP_PREFILL_TIMEOUT", "for one prefill step of the worker", _seconds, default=480
+    )
+    step_timeout: float = _variable("PP_STEP_TIMEOUT", "for one decode step of the worker", _seconds, default=48)
+    stop_timeout: float = _variable("PP_STOP_TIMEOUT", "for the worker to end before it is killed", _seconds, default=2)
+    silence_limit: float = _variable(
+        "PP_SILENCE_LIMIT", "silence after which a peer counts as lost", _seconds, default=10
+    )
 
     @property
     def role(self) -> Role:
@@ -71,36 +118,36 @@ class NodeSettings(BaseModel):
 
 def describe_variables() -> list[tuple[str, str, str]]:
     """(variable, meaning, default or 'required'), in order, for `--help`."""
-    return [
-        (str(item.alias), item.description or "", "required" if item.is_required() else _show(item.default))
-        for item in NodeSettings.model_fields.values()
-    ]
+    return [(f.metadata["name"], f.metadata["about"], _show(f.default)) for f in fields(NodeSettings)]
 
 
 def parse_settings(environ: Mapping[str, str]) -> NodeSettings:
     """Raises BadNodeEnvironment that names the variable and what it should be."""
-    known = {str(item.alias) for item in NodeSettings.model_fields.values()}
-    given = {name: value.strip() for name, value in environ.items() if name in known and value.strip()}
+    values = {}
+    for item in fields(NodeSettings):
+        text = environ.get(item.metadata["name"], "").strip()
+        if text:
+            values[item.name] = _parsed(item, text)
+        elif item.default is MISSING:
+            raise BadNodeEnvironment(f"{item.metadata['name']} is not set: {item.metadata['about']}", remedy=_REMEDY)
+    settings = NodeSettings(**values)
+    if settings.stage >= settings.num_stages:
+        what = f"STAGE={settings.stage} is not one of 0 .. {settings.num_stages - 1}"
+        raise BadNodeEnvironment(what, remedy=_REMEDY)
+    return settings
+
+
+def _parsed(item: Field[Any], text: str) -> Any:
     try:
-        return NodeSettings.model_validate(given)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        variable = str(first["loc"][0]) if first["loc"] else ""
-        if first["type"] == "missing":
-            about = next(about for name, about, _ in describe_variables() if name == variable)
-            what = f"{variable} is not set: {about}"
-        elif variable == "PP_NODE_KEY":
-            what = f"{variable}: expected 64 hex digits"
-        elif variable == "PP_JOIN_TOKEN":
-            what = f"{variable}: expected an even number of hex digits"
-        elif variable:
-            what = f"{variable}={first['input']!r}: {first['msg']}"
-        else:
-            what = str(first["msg"]).removeprefix("Value error, ")
-        raise BadNodeEnvironment(what, remedy="See pp-gpu-node --help for all variables.") from None
+        return item.metadata["parse"](text)
+    except ValueError as reason:
+        shown = item.metadata["name"] if item.metadata["secret"] else f"{item.metadata['name']}={text!r}"
+        raise BadNodeEnvironment(f"{shown}: {reason}", remedy=_REMEDY) from None
 
 
-def _show(value: object) -> str:
-    if isinstance(value, bool):
-        return "1" if value else "0"
-    return str(value) if value not in ("", ()) else "-"
+def _show(default: object) -> str:
+    if default is MISSING:
+        return "required"
+    if isinstance(default, bool):
+        return "1" if default else "0"
+    return str(default) if default not in ("", ()) else "-"

@@ -153,17 +153,15 @@ def test_an_edge_that_is_not_the_stages_own_does_not_count() -> None:
 
 
 def changed(index: int = 0, **changes: object) -> ProvisionStage:
-    return provision(index).model_copy(update=changes)
+    return provision(index).replace(**changes)
 
 
 def rewired(index: int, feedback: Feedback = DIRECT, **kinds: list[EdgeKind]) -> ProvisionStage:
     """A provision of stage `index` with edges of these kinds."""
     message = provision(index, 3, feedback)
-    inbound = [message.inbound[0].model_copy(update={"kind": k, "edge_id": i}) for i, k in enumerate(kinds["inbound"])]
-    outbound = [
-        message.outbound[0].model_copy(update={"kind": k, "edge_id": 9 + i}) for i, k in enumerate(kinds["outbound"])
-    ]
-    return message.model_copy(update={"inbound": tuple(inbound), "outbound": tuple(outbound)})
+    inbound = [message.inbound[0].replace(kind=k, edge_id=i) for i, k in enumerate(kinds["inbound"])]
+    outbound = [message.outbound[0].replace(kind=k, edge_id=9 + i) for i, k in enumerate(kinds["outbound"])]
+    return message.replace(inbound=tuple(inbound), outbound=tuple(outbound))
 
 
 IN, OUT, ACT, BACK = EdgeKind.TOKEN_IN, EdgeKind.TOKEN_OUT, EdgeKind.ACTIVATION, EdgeKind.FEEDBACK
@@ -189,7 +187,7 @@ IN, OUT, ACT, BACK = EdgeKind.TOKEN_IN, EdgeKind.TOKEN_OUT, EdgeKind.ACTIVATION,
         (rewired(0, inbound=[IN, BACK], outbound=[ACT, ACT]), "a First stage cannot be wired"),
         (rewired(0, ORCHESTRATED, inbound=[IN, BACK], outbound=[ACT]), "a First stage cannot be wired"),
         (
-            changed(outbound=(provision(0).outbound[0].model_copy(update={"edge_id": TOKEN_IN}),)),
+            changed(outbound=(provision(0).outbound[0].replace(edge_id=TOKEN_IN),)),
             "two edges of this stage have one id",
         ),
     ],

@@ -145,7 +145,7 @@ def anything(message: ProvisionStage, rng: random.Random) -> Event:
     sender = rng.choice([ORCHESTRATOR, STRANGER, message.inbound[0].producer_node_id])
     return rng.choice(
         [
-            ProvisionReceived(sender, rng.choice([message, message.model_copy(update={"run_id": OTHER_RUN})])),
+            ProvisionReceived(sender, rng.choice([message, message.replace(run_id=OTHER_RUN)])),
             StopReceived(STRANGER, RUN, "mischief"),
             StopReceived(ORCHESTRATOR, OTHER_RUN, "stale"),
             rng.choice([StopReceived(sender, RUN, "maybe"), WorkerPrepared()]),
