@@ -3,7 +3,8 @@
     PpError
     ├── UsageError                  exit 2: flags, values, a prompt that cannot fit
     │   ├── BadStageCount           fewer than 2 stages, or more than blocks
-    │   └── PromptTooLong
+    │   ├── PromptTooLong
+    │   └── VastKeyMissing          no key, or nothing that can be one
     ├── EnvironmentFault            exit 3: this machine cannot do it
     │   ├── ModelNotFound
     │   ├── ModelFetchFailed
@@ -30,6 +31,16 @@
     │   ├── OrchestratorLost
     │   ├── DeadlineExceeded
     │   ├── VerifyMismatch          --verify found other tokens in one process
+    │   ├── VastFailed              a call to vast.ai failed
+    │   │   ├── VastKeyRejected     the key is wrong, has expired, or may not do this
+    │   │   ├── VastCreditTooLow    the account has no credit, or met its spending limit
+    │   │   ├── VastRequestRefused  vast.ai calls the request wrong
+    │   │   ├── VastRateLimited     too many requests, for longer than was waited
+    │   │   ├── VastUnavailable     no answer, or none that can be read
+    │   │   ├── ListingIncomplete   a listing of instances that proves nothing
+    │   │   └── CreateFailed        an instance was not made, or may have been
+    │   ├── TooFewOffers            fewer machines on offer than stages
+    │   ├── HostFailed              a rented machine failed before it was ready
     │   └── LeftBehind              something created could not be verified as gone
     ├── Interrupted                 exit 128 + signal
     └── RequestRejected             a worker's answer to a bad request; the worker lives on
@@ -48,6 +59,7 @@ anything: the tool, the node and the worker share this file.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, Literal
 
 
 class PpError(Exception):
@@ -88,6 +100,11 @@ class BadStageCount(UsageError):
 
 class PromptTooLong(UsageError):
     code = "prompt_too_long"
+
+
+class VastKeyMissing(UsageError):
+    code = "vast_key_missing"
+    default_remedy = "Give --api-key, set VAST_API_KEY, or store the key with the vast.ai command line."
 
 
 class EnvironmentFault(PpError):
@@ -196,6 +213,70 @@ class DeadlineExceeded(RunFailed):
 
 class VerifyMismatch(RunFailed):
     code = "verify_mismatch"
+
+
+class VastFailed(RunFailed):
+    code = "vast_failed"
+
+
+class VastKeyRejected(VastFailed):
+    code = "vast_key_rejected"
+    default_remedy = "Check the key on the account page of vast.ai; it needs to search, read and write instances."
+
+
+class VastCreditTooLow(VastFailed):
+    code = "vast_credit_too_low"
+    default_remedy = "Add credit to the vast.ai account, or lift its spending limit."
+
+
+class VastRequestRefused(VastFailed):
+    code = "vast_request_refused"
+
+
+class VastRateLimited(VastFailed):
+    code = "vast_rate_limited"
+    default_remedy = "Wait a few minutes; other programs that use the account count too."
+
+
+class VastUnavailable(VastFailed):
+    code = "vast_unavailable"
+    default_remedy = "Try again in some minutes; check the network and the proxy variables."
+
+
+class ListingIncomplete(VastFailed):
+    code = "listing_incomplete"
+    default_remedy = "Try again; nothing may be concluded from a part of the list."
+
+
+class CreateFailed(VastFailed):
+    """`outcome` is `not_created`, `unknown` (the request may have taken effect: look its label up), or `created` (the
+    answer is an error, yet names an instance: destroy `created_instance_id`). `try_another`: whether another offer may
+    serve; False means that every create of this run would fail alike.
+    """
+
+    code = "create_failed"
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        outcome: Literal["not_created", "unknown", "created"] = "unknown",
+        created_instance_id: int | None = None,
+        try_another: bool = True,
+        **where: Any,
+    ) -> None:
+        super().__init__(what, **where)
+        self.outcome = outcome
+        self.created_instance_id = created_instance_id
+        self.try_another = try_another
+
+
+class TooFewOffers(RunFailed):
+    code = "too_few_offers"
+
+
+class HostFailed(RunFailed):
+    code = "host_failed"
 
 
 class LeftBehind(RunFailed):
