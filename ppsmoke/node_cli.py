@@ -16,7 +16,14 @@ from contextlib import suppress
 from ppsmoke import __version__
 from ppsmoke.errors import BadNodeEnvironment, JoinRefused, OrchestratorLost, PpError
 from ppsmoke.stage.node import StageNode
-from ppsmoke.stage.settings import ADDRESS_PREFIX, NodeSettings, describe_variables, parse_settings
+from ppsmoke.stage.settings import (
+    ADDRESS_PREFIX,
+    PEER_VARIABLE,
+    NodeSettings,
+    describe_variables,
+    parse_settings,
+    parse_tickets,
+)
 from ppsmoke.standard_streams import open_missing_streams
 from ppsmoke.wording import columns, describe_error
 
@@ -76,14 +83,27 @@ def _announce(ticket: str) -> None:
 
 
 def _watch_lifeline(node: StageNode, loop: asyncio.AbstractEventLoop) -> None:
-    """The parent holds the other end of standard input: when it closes, the parent has gone or let go of this node."""
-    while os.read(0, 4096):
-        pass
+    """The parent holds the other end of standard input: when it closes, the parent has gone or let go of this node.
+
+    What it writes before are addresses of peers that it learnt after it started this node.
+    """
+    with os.fdopen(os.dup(0), "rb") as lines:
+        for line in lines:
+            name, _, value = line.decode(errors="replace").strip().partition("=")
+            if name == PEER_VARIABLE:
+                loop.call_soon_threadsafe(_learn_peers, node, parse_tickets(value))
     loop.call_soon_threadsafe(node.end, OrchestratorLost("the orchestrator's process is gone"))
     time.sleep(_LAST_RESORT_S)
     log.error("the node did not end in order; killing its worker")
     node.kill_worker()
     os._exit(4)
+
+
+def _learn_peers(node: StageNode, tickets: Sequence[str]) -> None:
+    try:
+        node.learn_peers(tickets)
+    except PpError as error:
+        node.end(error)
 
 
 def _parser() -> argparse.ArgumentParser:

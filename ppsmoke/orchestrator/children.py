@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
@@ -19,7 +19,7 @@ import psutil
 from ppsmoke.errors import DeadlineExceeded, EnvironmentFault, LeftBehind, StageDied
 from ppsmoke.logs import log_tail
 from ppsmoke.signals import signal_name
-from ppsmoke.stage.settings import ADDRESS_PREFIX
+from ppsmoke.stage.settings import ADDRESS_PREFIX, PEER_VARIABLE
 
 _POLL_S = 0.02
 _GONE_S = 3.0
@@ -34,6 +34,8 @@ class Child(Protocol):
     async def start(self, environment: Mapping[str, str]) -> None: ...
 
     async def address(self, deadline_s: float) -> str: ...
+
+    def tell_peers(self, tickets: Sequence[str]) -> None: ...
 
     async def end(self) -> None: ...
 
@@ -115,6 +117,11 @@ class ChildNode:
                 log_tail=self.log_tail(),
             ) from None
         raise self.death()
+
+    def tell_peers(self, tickets: Sequence[str]) -> None:
+        """Give the node, through its lifeline, addresses that were not known when it was started."""
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.write(f"{PEER_VARIABLE}={','.join(tickets)}\n".encode())
 
     def death(self) -> StageDied:
         """The error that says how the process ended, with the last lines of its log."""

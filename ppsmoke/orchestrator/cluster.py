@@ -75,7 +75,10 @@ class Cluster:
         )
 
     async def spawn(self) -> None:
-        """Bind the endpoint and start the nodes in order, each given what it must know of those before it."""
+        """Bind the endpoint and start the nodes: all at one time, each told its predecessor's address once it is known.
+
+        Stage 0's too, since the edge from the last stage to the first must work with no relay to ask.
+        """
         self._book.enter("endpoint", "of the orchestrator", self._close_mesh, deadline_s=_CLOSE_S * 2)
         self._endpoint = await Endpoint.bind(self._key, loopback_only=True)
         self.mesh = Mesh(
@@ -96,12 +99,18 @@ class Cluster:
         )
         self.acceptor = EdgeAcceptor(self.mesh)
         self.mesh.start()
-        tickets: list[str] = []
         for index in range(self._options.num_stages):
-            self._view.waiting(f"starting stage {index}")
-            tickets.append(await self._spawn_node(index, self._endpoint.ticket(), tickets))
+            await self._start_node(index, self._endpoint.ticket())
+        tickets: list[str] = []
+        for child in self.children:
+            index = child.stage_index
+            self._view.waiting(f"waiting for the address of stage {index}")
+            if tickets:
+                child.tell_peers(list(dict.fromkeys([tickets[-1], tickets[0]])))
+            tickets.append(await child.address(self._options.deadlines.boot))
+            self._view.detail(f"stage {index}: node {self.plan.stages[index].node_id[:8]}, pid {child.pid}")
 
-    async def _spawn_node(self, index: int, seed_ticket: str, earlier_tickets: list[str]) -> str:
+    async def _start_node(self, index: int, seed_ticket: str) -> None:
         child = self._make_child(index, self._options.log_dir / f"stage-{index}.log")
         self.children.append(child)
         self._book.enter("process", f"of stage {index}", child.end, deadline_s=_CHILD_END_S)
@@ -110,15 +119,11 @@ class Cluster:
             index,
             inherited=os.environ,
             seed_ticket=seed_ticket,
-            earlier_tickets=earlier_tickets,
             node_key=self._node_keys[index],
             join_token=self._join_token,
         )
         await child.start(environment)
         child.exited.add_done_callback(partial(self._exited, child))
-        ticket = await child.address(self._options.deadlines.boot)
-        self._view.detail(f"stage {index}: node {self.plan.stages[index].node_id[:8]}, pid {child.pid}")
-        return ticket
 
     def _exited(self, child: Child, exited: asyncio.Future[int]) -> None:
         if not exited.cancelled():

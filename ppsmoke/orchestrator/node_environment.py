@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from ppsmoke.orchestrator.options import RunOptions
+from ppsmoke.stage.settings import PEER_VARIABLE
 
 # A little less than the orchestrator's own, so that the stage that is stuck is the one that says so.
 _STEP_SHARE = 0.8
@@ -16,20 +17,17 @@ def node_environment(
     *,
     inherited: Mapping[str, str],
     seed_ticket: str,
-    earlier_tickets: Sequence[str],
     node_key: bytes,
     join_token: str,
 ) -> dict[str, str]:
-    """`earlier_tickets` are those of the stages before; the predecessor's and stage 0's are known from the start, since
-    the edge from the last stage to the first must work with no relay to ask."""
+    """Peers' addresses are not in it: the nodes start at one time, and each is told when its peers are known."""
     deadlines = options.deadlines
-    known = dict.fromkeys([earlier_tickets[-1], earlier_tickets[0]]) if earlier_tickets else {}
     return {
         **inherited,
         "STAGE": str(stage_index),
         "NUM_STAGES": str(options.num_stages),
         "SEED_ADDR": seed_ticket,
-        "PEER_DIRECT": ",".join(known),
+        PEER_VARIABLE: "",
         "PP_RUN_ID": options.run_id,
         "PP_JOIN_TOKEN": join_token,
         "PP_NODE_KEY": node_key.hex(),

@@ -13,6 +13,9 @@ from ppsmoke.roles import Role, role_of
 ADDRESS_PREFIX = "PP_GPU_NODE_ADDR="
 """What a node prints on standard output before its ticket."""
 
+PEER_VARIABLE = "PEER_DIRECT"
+"""The variable of peers' tickets; a parent may write it as a line on the lifeline when it learns them later."""
+
 _REMEDY = "See pp-gpu-node --help for all variables."
 _SWITCH = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 _LONGEST_S = 1e9
@@ -56,7 +59,8 @@ def _hex(pattern: str, name: str) -> Callable[[str], str]:
     return parse
 
 
-def _tickets(text: str) -> tuple[str, ...]:
+def parse_tickets(text: str) -> tuple[str, ...]:
+    """Tickets separated by commas."""
     return tuple(ticket.strip() for ticket in text.split(",") if ticket.strip())
 
 
@@ -90,7 +94,7 @@ class NodeSettings:
         secret=True,
     )
     peer_direct: tuple[str, ...] = _variable(
-        "PEER_DIRECT", "tickets of peers to know from the start, separated by commas", _tickets, default=()
+        PEER_VARIABLE, "tickets of peers to know from the start, separated by commas", parse_tickets, default=()
     )
     context: int = _variable("PP_CONTEXT", "positions of the KV cache", _whole(1), default=2048)
     device: str = _variable("PP_DEVICE", "tinygrad device; empty: the first that works", default="")
@@ -98,7 +102,7 @@ class NodeSettings:
         "PP_WORKER_STUB", "1: the deterministic test worker; no model is computed", _switch, default=False
     )
     lifeline: bool = _variable(
-        "PP_LIFELINE", "1: end when standard input closes (set by the parent)", _switch, default=False
+        "PP_LIFELINE", "1: end when standard input closes; until then it may bring PEER_DIRECT=", _switch, default=False
     )
     join_timeout: float = _variable("PP_JOIN_TIMEOUT", "to reach and join the orchestrator", _seconds, default=30)
     ready_timeout: float = _variable("PP_READY_TIMEOUT", "for the worker to load and compile", _seconds, default=600)

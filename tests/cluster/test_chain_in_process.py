@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -32,11 +32,13 @@ class NodeInProcess:
         self.pid = None
         self._address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._task: asyncio.Task[None] | None = None
+        self.told: list[str] = []
 
     async def start(self, environment: Mapping[str, str]) -> None:
         settings = parse_settings({**environment, "PP_LIFELINE": "0"})
         key = bytes.fromhex(settings.node_key)
         node = StageNode(settings, secret_key=key, announce=self._address.set_result)
+        self._node = node
         self._task = asyncio.create_task(self._run(node))
 
     async def _run(self, node: StageNode) -> None:
@@ -52,6 +54,10 @@ class NodeInProcess:
 
     async def address(self, deadline_s: float) -> str:
         return await asyncio.wait_for(self._address, deadline_s)
+
+    def tell_peers(self, tickets: Sequence[str]) -> None:
+        self.told += tickets
+        self._node.learn_peers(tickets)
 
     def death(self) -> StageDied:
         status = self.exited.result()
@@ -97,7 +103,15 @@ class Watcher:
 
 
 def run_chain(
-    stages: int, feedback: Feedback, tmp_path: Path, *, model: str, prompt: str, max_tokens: int, part: int = 256
+    stages: int,
+    feedback: Feedback,
+    tmp_path: Path,
+    *,
+    model: str,
+    prompt: str,
+    max_tokens: int,
+    part: int = 256,
+    make_child: Callable[[int, Path], NodeInProcess] = NodeInProcess,
 ) -> tuple[RunResult, Watcher]:
     opened = open_model(model, None)
     options = RunOptions(
@@ -113,7 +127,7 @@ def run_chain(
     watcher = Watcher()
 
     async def run() -> RunResult:
-        return await LocalRun(options, watcher, make_child=NodeInProcess).execute()
+        return await LocalRun(options, watcher, make_child=make_child).execute()
 
     return asyncio.run(run()), watcher
 
@@ -128,6 +142,20 @@ def test_the_chain_says_what_the_stub_must_say(stages: int, feedback: Feedback, 
     assert "".join(watcher.pieces) == result.text == bytes(result.tokens).decode()
     assert result.finish_reason == "max_tokens"
     assert all(stage.prefill is not None and stage.decode_p50 is not None for stage in result.times.stages)
+
+
+def test_every_stage_is_told_where_its_predecessor_and_the_first_stage_are(tmp_path: Path) -> None:
+    nodes: list[NodeInProcess] = []
+
+    def make(stage_index: int, log_path: Path) -> NodeInProcess:
+        nodes.append(NodeInProcess(stage_index, log_path))
+        return nodes[-1]
+
+    model = "stub:layers=4"
+    result, _ = run_chain(4, Feedback.DIRECT, tmp_path, model=model, prompt="hi", max_tokens=1, make_child=make)
+    assert result.error is None
+    at = [node._address.result() for node in nodes]
+    assert [node.told for node in nodes] == [[], [at[0]], [at[1], at[0]], [at[2], at[0]]]
 
 
 @pytest.mark.parametrize("feedback", list(Feedback))

@@ -26,7 +26,7 @@ from ppsmoke.messages import (
     encode_message,
 )
 from ppsmoke.plan import GgufModelPlan, RunPlan, build_plan, inbound_provision, provision_stage
-from ppsmoke.stage.settings import NodeSettings
+from ppsmoke.stage.settings import describe_variables
 from ppsmoke.stub_model import STUB_EOS_TOKEN
 from tests.e2e.kit import NODE, NOTICED_S, Box, Done, Program
 from tests.transport.kit import PATIENCE_S, RUN_ID, TOKEN, Peer, id_of, key_of, peer, run_clean
@@ -239,6 +239,20 @@ def test_the_end_of_its_lifeline(box: Box) -> None:
     run_clean(work())
 
 
+def test_a_peer_address_on_the_lifeline_that_is_none_is_refused_as_in_the_environment(box: Box) -> None:
+    async def work() -> None:
+        async with orchestrator() as (seed, _membership):
+            reading, writing = os.pipe()
+            env = settings_for(0, seed.mesh.endpoint.ticket(), PP_LIFELINE="1")
+            node = box.start(program=SCRIPT, env=env, stdin=reading)
+            os.close(reading)
+            os.write(writing, b"\nsomething else\nPEER_DIRECT=nonsense\n")
+            (await ended(node)).failed(2, "PEER_DIRECT")
+            os.close(writing)
+
+    run_clean(work())
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_signal_leaves_no_worker(box: Box, number: signal.Signals) -> None:
     async def work() -> None:
@@ -255,10 +269,9 @@ def test_a_signal_leaves_no_worker(box: Box, number: signal.Signals) -> None:
 
 def test_help_explains_every_variable(box: Box) -> None:
     text = box.run("--help", program=SCRIPT).expect(0).text
-    for item in NodeSettings.model_fields.values():
-        assert f"\n  {item.alias} " in text
-        assert item.description is not None
-        assert item.description in text
+    for name, about, _ in describe_variables():
+        assert f"\n  {name} " in text
+        assert about in text
     for status in ("0 stopped", "1 fault", "2 bad environment", "3 join refused", "4 orchestrator lost"):
         assert status in text
 
