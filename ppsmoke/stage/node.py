@@ -11,7 +11,7 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -69,6 +69,8 @@ class StageNode(MeshEvents):
         self._announce = announce
         self._orchestrator = _node_of("SEED_ADDR", settings.seed_addr)
         self._names: dict[str, str] = {self._orchestrator: "orchestrator"}
+        self._peers = _tickets_by_node(settings.peer_direct)
+        self._reachable = False
         self._loop = asyncio.get_running_loop()
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -111,6 +113,7 @@ class StageNode(MeshEvents):
         self._membership = JoinedMembership(self._mesh, seed_id=self._orchestrator, stage_index=settings.stage)
         self._acceptor = EdgeAcceptor(self._mesh)
         self._mesh.start()
+        self._reachable = True
         try:
             self._announce(endpoint.ticket())
             await self._join()
@@ -125,8 +128,8 @@ class StageNode(MeshEvents):
     async def _join(self) -> None:
         settings = self._settings
         self._mesh.learn_address(self._orchestrator, settings.seed_addr)
-        for ticket in settings.peer_direct:
-            self._mesh.learn_address(_node_of("PEER_DIRECT", ticket), ticket)
+        for node_id, ticket in self._peers.items():
+            self._mesh.learn_address(node_id, ticket)
         try:
             await self._membership.join(deadline_s=settings.join_timeout)
             await self._membership.wait_alive(1, deadline_s=settings.join_timeout)
@@ -136,6 +139,14 @@ class StageNode(MeshEvents):
             raise OrchestratorLost(
                 f"stage {settings.stage} could not join the orchestrator: {error}", stage=settings.stage, phase="join"
             ) from error
+
+    def learn_peers(self, tickets: Sequence[str]) -> None:
+        """Addresses of peers that were not known when this node began. Raises BadNodeEnvironment for what is none."""
+        known = _tickets_by_node(tickets)
+        self._peers |= known
+        if self._reachable:
+            for node_id, ticket in known.items():
+                self._mesh.learn_address(node_id, ticket)
 
     async def _start_worker(self) -> None:
         """Start the worker on the range that STAGE and NUM_STAGES imply, so that it loads while the cluster forms."""
@@ -422,6 +433,10 @@ class StageNode(MeshEvents):
         if self._worker is None:
             raise StageFaulted(f"stage {self._settings.stage} was provisioned before its worker was started")
         return self._worker
+
+
+def _tickets_by_node(tickets: Sequence[str]) -> dict[str, str]:
+    return {_node_of("PEER_DIRECT", ticket): ticket for ticket in tickets}
 
 
 def _node_of(variable: str, ticket: str) -> str:
