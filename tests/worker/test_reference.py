@@ -29,7 +29,8 @@ def test_the_stub_says_its_text_token_by_token_and_why_it_ended() -> None:
     status, lines = ask(request)
     expected = stub_tokens([1, 2], 20, parse_stub_model(model))
     assert (status, lines[-1]) == (0, {"tokens": expected, "finish_reason": "eos"})
-    assert [line["token"] for line in lines[:-1]] == expected
+    assert lines[0]["status"] == "ready"
+    assert [line["token"] for line in lines[1:-1]] == expected
     assert ask({**request, "max_tokens": 3})[1][-1] == {"tokens": expected[:3], "finish_reason": "max_tokens"}
     assert ask({**request, "context": 4})[1][-1] == {"tokens": expected[:3], "finish_reason": "context"}
 

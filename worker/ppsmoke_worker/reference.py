@@ -1,8 +1,8 @@
 """The whole model in one process: what a chain's tokens are compared with.
 
 `python -m ppsmoke_worker.reference` reads one JSON object from stdin until its end: `model`, `context`, `tokens` (the
-prompt), `max_tokens`, and optionally `device`, `stop_token_ids`, `sampling`. It writes a line `{"token": id}` for each
-token as it comes, then `{"tokens": [...], "finish_reason": "eos" | "max_tokens" | "context"}`. A stop token is the last
+prompt), `max_tokens`, and optionally `device`, `stop_token_ids`, `sampling`. It writes `{"status": "ready", "device",
+"load_s", "compile_s"}` before it begins, a line `{"token": id}` for each token as it comes, then `{"tokens": [...], "finish_reason": "eos" | "max_tokens" | "context"}`. A stop token is the last
 one of `tokens`. An error is one line `{"status": "fatal", "code", "message", "remedy"}`.
 """
 
@@ -81,6 +81,7 @@ def _answer(request: bytes, writer: EventWriter) -> int:
     weights = os.environ.get("PP_WORKER_WEIGHTS") or "f32"
     engines = stub_engines(None) if is_stub_model(model) else real_engines(device, weights)
     engine = engines.load(EngineConfig(model, 0, engines.count_layers(model), context, device))
+    writer.line({"status": "ready", "device": engine.device, "load_s": engine.load_s, "compile_s": engine.compile_s})
     tokens: list[int] = []
     for token in generate(engine, prompt, max_tokens, context, stop, sampling):
         tokens.append(token)
