@@ -25,6 +25,7 @@ from ppsmoke.gguf_header import (
     ReadAt,
     parse_header,
 )
+from ppsmoke.gguf_share import ShareRecord, Span, read_record
 from ppsmoke.split_naming import part_names, part_number
 
 __all__ = ["SUPPORTED_TENSOR_TYPES", "GgufFile", "GgufTensor", "open_gguf"]
@@ -58,8 +59,9 @@ def open_gguf(path: Path) -> GgufFile:
             maps.append(mapped)
             headers.append(parse_header(_reader_of(mapped), len(mapped), where=str(part_path), part=part))
         tensors = merge_parts(headers, [str(part_path) for part_path in paths])
+        shares = tuple(read_record(part_path) for part_path in paths)
         opened.pop_all()
-    return GgufFile(paths, maps, headers[0].metadata, tensors)
+    return GgufFile(paths, maps, headers[0].metadata, tensors, shares)
 
 
 def merge_parts(headers: Sequence[GgufHeader], where: Sequence[str]) -> dict[str, GgufTensor]:
@@ -98,6 +100,7 @@ class GgufFile:
         maps: list[mmap.mmap],
         metadata: Mapping[str, Any],
         tensors: Mapping[str, GgufTensor],
+        shares: tuple[ShareRecord | None, ...],
     ) -> None:
         self.paths = paths
         self.metadata: Mapping[str, Any] = MappingProxyType(dict(metadata))
@@ -105,6 +108,7 @@ class GgufFile:
         self.nbytes = sum(len(mapped) for mapped in maps)
         self.bytes_touched = 0  # of tensor data, handed out so far
         self._maps = maps
+        self._shares = shares
 
     def __enter__(self) -> Self:
         return self
@@ -117,7 +121,7 @@ class GgufFile:
     def raw(self, name: str) -> NDArray[np.uint8]:
         """The stored bytes of a tensor, shape (nbytes,): a read-only view of the file.
 
-        KeyError when there is no such tensor.
+        KeyError when there is no such tensor, ModelNotFound when it was not fetched (also of the other readers).
         """
         tensor = self.tensors[name]
         self.bytes_touched += tensor.nbytes
@@ -155,6 +159,12 @@ class GgufFile:
         self._maps = []
 
     def _view(self, tensor: GgufTensor) -> NDArray[np.uint8]:
+        share = self._shares[tensor.part]
+        if share is not None and not share.covers(Span(tensor.offset, tensor.offset + tensor.nbytes)):
+            raise ModelNotFound(
+                f"{self.paths[tensor.part]} holds a share of the model without the tensor {tensor.name!r}",
+                remedy="fetch the share of the blocks that this stage computes",
+            )
         return np.frombuffer(self._maps[tensor.part], np.uint8, tensor.nbytes, tensor.offset)
 
 

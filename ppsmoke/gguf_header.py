@@ -67,6 +67,13 @@ class TensorTable(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class AnnouncedTensors:
+    """The tensors of a model of which only the headers are at hand."""
+
+    tensors: Mapping[str, GgufTensor]
+
+
+@dataclass(frozen=True, slots=True)
 class GgufHeader:
     """What one file says about itself."""
 

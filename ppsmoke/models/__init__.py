@@ -10,9 +10,11 @@ from ppsmoke.models.resolve import (
     PathSource,
     UrlSource,
     ensure_model,
+    ensure_share,
     find_model,
     parse_model,
 )
+from ppsmoke.models.share import header_only, stage_share
 
 __all__ = [
     "ALIASES",
@@ -27,10 +29,13 @@ __all__ = [
     "UrlSource",
     "default_cache_dir",
     "ensure_model",
+    "ensure_share",
     "find_model",
+    "header_only",
     "list_models",
     "parse_model",
     "remove_model",
     "show_progress",
+    "stage_share",
     "verify_model",
 ]

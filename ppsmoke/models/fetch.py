@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 from ppsmoke.errors import EnvironmentFault, ModelFetchFailed
 from ppsmoke.gguf_file import merge_parts, open_gguf
-from ppsmoke.gguf_header import GgufHeader, GgufTensor, TensorTable, parse_header
+from ppsmoke.gguf_header import AnnouncedTensors, GgufHeader, TensorTable, parse_header
 from ppsmoke.model_facts import ModelFacts, model_facts, read_model_facts
 from ppsmoke.models.aliases import WheelSource
 from ppsmoke.models.cache import (
@@ -53,11 +53,6 @@ class FetchPlan:
 
 Judge = Callable[[ModelFacts, TensorTable], None]
 """Called with what a model's headers say before it is fetched, where the server lets us read them; raises to refuse."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Announced:
-    tensors: Mapping[str, GgufTensor]
 
 
 def fetch(
@@ -176,7 +171,7 @@ def _check_before_fetching(plan: FetchPlan, probed: Mapping[str, RemoteFile], re
         else:
             return
     where_each = [file.url.partition("?")[0] for file in plan.files]
-    announced = _Announced(merge_parts(headers, where_each))
+    announced = AnnouncedTensors(merge_parts(headers, where_each))
     judge(model_facts(headers[0].metadata, announced.tensors, where=plan.id), announced)
 
 

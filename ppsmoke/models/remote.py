@@ -97,12 +97,22 @@ class Remote:
         """`length` bytes of a file that supports ranges (fewer at its end)."""
         if offset + length <= len(file.head):
             return file.head[offset : offset + length]
+        headers = {"Range": f"bytes={offset}-{offset + length - 1}"}
+        if file.etag is not None:
+            headers["If-Range"] = file.etag
 
         def ask() -> bytes:
-            with self._get(file.url, {"Range": f"bytes={offset}-{offset + length - 1}"}) as answer:
+            with self._get(file.url, headers) as answer:
                 if answer.response.status_code != 206:
-                    raise ModelFetchFailed(f"{_host(file.url)} stopped serving ranges of {_name(file.url)}")
-                return _first_bytes(answer.response, length)
+                    raise ModelFetchFailed(
+                        f"{_host(file.url)} stopped serving ranges of {_name(file.url)}, or the file has changed",
+                        remedy="fetch it again",
+                    )
+                _require_range_start(file.url, answer.response, offset)
+                data = _first_bytes(answer.response, length)
+                if len(data) < min(length, (file.size or offset + length) - offset):
+                    raise httpx.ReadError("the body ended early")
+                return data
 
         return self._retrying(file.url, ask)
 

@@ -14,9 +14,11 @@ from ppsmoke.errors import ModelCorrupt, ModelNotFound, UsageError
 from ppsmoke.models.aliases import ALIASES, ModelAlias
 from ppsmoke.models.cache import CachedModel, model_folder, read_manifest, verify_model
 from ppsmoke.models.fetch import FetchFile, FetchPlan, Judge, fetch
+from ppsmoke.models.http_source import http_source
 from ppsmoke.models.hub import Hub, is_private
 from ppsmoke.models.progress import Progress, SilentProgress
 from ppsmoke.models.remote import Remote
+from ppsmoke.models.share import Wanted, fetch_share, share_folder
 from ppsmoke.split_naming import part_names, part_number
 
 _NAMES = f"known names: {', '.join(ALIASES)}; or give a path or an https:// address of a .gguf file"
@@ -112,6 +114,29 @@ def ensure_model(
     plan = _plan(ref, hub, cache_dir)
     with Remote(hub) as remote:
         return fetch(plan, remote, progress or SilentProgress(), os.environ if env is None else env, judge).path
+
+
+def ensure_share(
+    ref: ModelRef,
+    wanted: Wanted,
+    *,
+    cache_dir: Path | None = None,
+    progress: Progress | None = None,
+    env: Mapping[str, str] | None = None,
+) -> Path:
+    """The path of a model of which at least the tensors that `wanted` names are here; a whole model serves as it is.
+
+    Only the missing bytes are fetched, by range requests. Raises what `ensure_model` raises, and ModelFetchFailed where
+    the server gives no ranges.
+    """
+    found = find_model(ref, cache_dir=cache_dir)
+    if found is not None:
+        return found
+    hub = Hub.from_env(os.environ if env is None else env)
+    plan = _plan(ref, hub, cache_dir)
+    with Remote(hub) as remote:
+        sources = [http_source(remote, file.url, file.name, wanted_size=file.size) for file in plan.files]
+        return fetch_share(sources, wanted, share_folder(_key(ref), cache_dir), progress or SilentProgress())
 
 
 def _parse_url(value: str) -> ModelRef:
