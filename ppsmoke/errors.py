@@ -42,6 +42,7 @@
     │   ├── TooFewOffers            fewer machines on offer than stages
     │   ├── HostFailed              a rented machine failed before it was ready
     │   └── LeftBehind              something created could not be verified as gone
+    │       └── LeasesLeft          exit 4: a rented instance could not be verified as destroyed
     ├── Interrupted                 exit 128 + signal
     └── RequestRejected             a worker's answer to a bad request; the worker lives on
         ├── MalformedRequest
@@ -281,6 +282,11 @@ class HostFailed(RunFailed):
 
 class LeftBehind(RunFailed):
     code = "left_behind"
+
+
+class LeasesLeft(LeftBehind):
+    code = "leases_left"
+    exit_status = 4
 
 
 class Interrupted(PpError):

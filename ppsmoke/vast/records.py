@@ -13,6 +13,8 @@ from typing import Any
 MAX_SCRIPT_CHARS = 4000
 """Of `onstart` and `args` together; the service takes 4096."""
 MAX_LABEL_CHARS = 60
+LABEL_VARIABLE = "PP_INSTANCE_LABEL"
+"""Repeats the label in the instance's environment: labels can be edited, environments cannot."""
 _MAX_ENV_CHARS = 32768
 
 
@@ -69,6 +71,7 @@ class Instance:
     image: str
     location: str
     public_ip: str
+    first_label: str = ""  # as its environment has it, empty for one that this tool did not make
 
     def age_s(self, now: float) -> float | None:
         """Seconds since its contract began, at `now` in seconds since the epoch."""
@@ -77,9 +80,10 @@ class Instance:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """`credit_usd` None: the answer did not say, or the key may not ask."""
+    """`credit_usd`, `id` None: the answer did not say, or the key may not ask."""
 
     credit_usd: float | None
+    id: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +114,7 @@ class CreateRequest:
         return {
             "client_id": "me",
             "image": self.image,
-            "env": dict(self.env),
+            "env": {**self.env, LABEL_VARIABLE: self.label},
             "disk": self.disk_gb,
             "label": self.label,
             "runtype": "args",
@@ -174,12 +178,13 @@ def parse_instance(row: Mapping[str, Any]) -> Instance:
         image=_text(row.get("image_uuid")),
         location=_text(row.get("geolocation")).strip(" ,"),
         public_ip=_text(row.get("public_ipaddr")).strip(),
+        first_label=_first_label(row.get("extra_env")),
     )
 
 
 def parse_account(body: Mapping[str, Any]) -> Account:
     """`credit` is what can be spent; `balance` is something else."""
-    return Account(credit_usd=_number(body.get("credit")))
+    return Account(credit_usd=_number(body.get("credit")), id=_whole(body.get("id")))
 
 
 def rows_of(value: object) -> Sequence[Mapping[str, Any]] | None:
@@ -195,6 +200,14 @@ def country_of(location: str) -> str:
     """The two letters at the end of a location such as "Quebec, CA" or ", US"."""
     last = location.rpartition(",")[2].strip().upper()
     return last if len(last) == 2 and last.isalpha() else ""
+
+
+def _first_label(extra_env: object) -> str:
+    """The one value that is taken out of a row's environment."""
+    pairs = extra_env if isinstance(extra_env, list) else []
+    return next(
+        (_text(pair[1]) for pair in pairs if isinstance(pair, list) and pair[:1] == [LABEL_VARIABLE] and pair[1:]), ""
+    )
 
 
 def _identity(row: Mapping[str, Any], name: str) -> int:
