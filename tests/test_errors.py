@@ -71,7 +71,7 @@ def test_every_error_says_what_where_and_what_to_do(cls: type[PpError]) -> None:
 
 @pytest.mark.parametrize("cls", TREE, ids=lambda cls: cls.__name__)
 def test_exit_statuses_follow_the_branch(cls: type[PpError]) -> None:
-    expected = {errors.UsageError: 2, errors.EnvironmentFault: 3, Interrupted: 130}
+    expected = {errors.UsageError: 2, errors.EnvironmentFault: 3, errors.LeasesLeft: 4, Interrupted: 130}
     branch = next((status for base, status in expected.items() if issubclass(cls, base)), 1)
     assert make(cls, "x").exit_status == branch
 
