@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 RUN := $(BIN)/pp-smoke-run
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help demo test test-slow gate bench lint model clean
+.PHONY: help demo test test-slow gate bench swim-table lint model clean
 
 help:
 	@echo "make demo       install and serve a prompt through 5 local stages"
@@ -13,6 +13,7 @@ help:
 	@echo "make test-slow  more models, more stages, more faults"
 	@echo "make gate       the pre-deploy gate alone: real binaries, real model, N = 2, 3, 5"
 	@echo "make bench      measure boot, first token and decode; JSON lines on stdout"
+	@echo "make swim-table simulate how soon membership notices a death and how often it errs; about an hour of one core"
 	@echo "make lint       ruff and mypy"
 
 $(VENV)/installed: pyproject.toml
@@ -52,6 +53,9 @@ gate: $(VENV)/installed-dev model
 
 bench: $(VENV)/installed model
 	$(BIN)/python bench/chain.py
+
+swim-table: $(VENV)/installed
+	$(BIN)/python bench/swim_table.py --tables /dev/stderr
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache
