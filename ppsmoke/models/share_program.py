@@ -1,0 +1,83 @@
+"""`python -m ppsmoke.models.share_program`: fetch one stage's share of a model, beside the node that needs it.
+
+A process of its own, so that the node stays small, never waits, and can end the fetch at any moment. It reads one line
+of JSON, `{"model", "stage", "num_stages"}` or `{"model", "layers": [start, end]}`, and writes lines of JSON:
+`{"done", "total"}` while it fetches, at the end `{"path"}` or `{"error": {"code", "message", "remedy"}}`. When its
+input ends before that, it ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ppsmoke.errors import PpError, UsageError
+from ppsmoke.model_facts import stage_tensors
+from ppsmoke.models.resolve import ensure_share, parse_model
+from ppsmoke.models.share import Announced, Wanted, stage_share
+from ppsmoke.plan import check_stage_count
+from ppsmoke.roles import layer_range
+
+
+def main() -> int:
+    """Exit status 0 with a path, 1 with an error."""
+    request = json.loads(sys.stdin.readline())
+    threading.Thread(target=_end_with_input, daemon=True).start()
+    try:
+        path = ensure_share(parse_model(request["model"]), _wanted(request), progress=_Lines())
+        _write({"path": str(path)})
+        return 0
+    except PpError as error:
+        _write({"error": {"code": error.code, "message": error.what, "remedy": error.remedy}})
+        return 1
+
+
+def _wanted(request: Mapping[str, Any]) -> Wanted:
+    if "layers" in request:
+        start, end = request["layers"]
+        return stage_share(int(start), int(end))
+    stage, num_stages = int(request["stage"]), int(request["num_stages"])
+
+    def of_stage(model: Announced) -> Iterable[str]:
+        check_stage_count(num_stages, model.facts.num_layers)
+        return stage_tensors(model.facts, *layer_range(stage, num_stages, model.facts.num_layers))
+
+    return of_stage
+
+
+class _Lines:
+    """Progress as lines for the node."""
+
+    def update(self, label: str, done: int, total: int | None) -> None:
+        _write({"done": done, "total": total})
+
+    def note(self, message: str) -> None:
+        print(message, file=sys.stderr, flush=True)
+
+
+def _write(body: Mapping[str, Any]) -> None:
+    print(json.dumps(body), flush=True)
+
+
+def _end_with_input() -> None:
+    try:
+        while os.read(0, 4096):
+            pass
+    except OSError:
+        pass
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    try:
+        status = main()
+    except BrokenPipeError:
+        status = 1
+    except UsageError as error:
+        print(error, file=sys.stderr)
+        status = error.exit_status
+    os._exit(status)

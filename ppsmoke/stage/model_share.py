@@ -1,0 +1,115 @@
+"""A node's model: a file that is here, or the stage's share of one that has to be fetched."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from ppsmoke.errors import DeadlineExceeded, ModelFetchFailed, PpError, error_class
+from ppsmoke.stub_model import is_stub_model
+
+log = logging.getLogger(__name__)
+
+_END_S = 5.0
+_SHOW_EVERY = 0.05  # of the share
+_LINE_LIMIT = 1 << 20
+
+
+def is_local(model: str) -> bool:
+    """Whether a worker can be given `model` as it is: a path, or the stub that was asked for."""
+    return is_stub_model(model) or model.startswith("/")
+
+
+class ShareFetch:
+    """One fetch at a time by a process of its own. `on_progress` gets "fetching 12 of 345 MB", twenty times or so."""
+
+    def __init__(self, *, stage: int, num_stages: int, on_progress: Callable[[str], None]) -> None:
+        self._stage = stage
+        self._num_stages = num_stages
+        self._on_progress = on_progress
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def of_stage(self, model: str, deadline_s: float) -> str:
+        """The path of a file with the blocks that this stage's index implies.
+
+        Raises ModelFetchFailed or what else the model cannot be had for, DeadlineExceeded.
+        """
+        return await self._fetch({"model": model, "stage": self._stage, "num_stages": self._num_stages}, deadline_s)
+
+    async def of_layers(self, model: str, layer_start: int, layer_end_exclusive: int, deadline_s: float) -> str:
+        """The same for a block range. What is on this disk already is not fetched again."""
+        return await self._fetch({"model": model, "layers": [layer_start, layer_end_exclusive]}, deadline_s)
+
+    async def close(self) -> None:
+        """End a fetch in progress. What it fetched is kept. Never raises."""
+        process, self._process = self._process, None
+        if process is None or process.returncode is not None:
+            return
+        with suppress(ProcessLookupError):
+            process.kill()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(process.wait(), _END_S)
+
+    async def _fetch(self, request: Mapping[str, Any], deadline_s: float) -> str:
+        # -P, so that files in the current directory cannot shadow modules.
+        self._process = process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-P", "-m", "ppsmoke.models.share_program"),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            limit=_LINE_LIMIT,
+        )
+        try:
+            async with asyncio.timeout(deadline_s):
+                return await self._result(process, request)
+        except TimeoutError:
+            raise DeadlineExceeded(
+                f"stage {self._stage} did not get its share of {request['model']} within {deadline_s:g} s",
+                stage=self._stage,
+                phase="fetch",
+                remedy="Choose machines with a faster network, or raise --ready-timeout.",
+            ) from None
+        finally:
+            await self.close()
+
+    async def _result(self, process: asyncio.subprocess.Process, request: Mapping[str, Any]) -> str:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        with suppress(ConnectionError):  # it ended at once; its words follow
+            process.stdin.write(f"{json.dumps(request)}\n".encode())
+            await process.stdin.drain()
+        shown = -1.0
+        while line := await process.stdout.readline():
+            body = _parsed(line)
+            if isinstance(body.get("path"), str):
+                return str(body["path"])
+            if isinstance(body.get("error"), dict):
+                raise self._error(body["error"])
+            done, total = body.get("done"), body.get("total")
+            if isinstance(done, int) and isinstance(total, int) and total > 0 and done / total >= shown + _SHOW_EVERY:
+                shown = done / total
+                self._on_progress(f"fetching {done / 1e6:.0f} of {total / 1e6:.0f} MB")
+        status = await process.wait()
+        raise ModelFetchFailed(
+            f"stage {self._stage}'s fetch of {request['model']} ended with status {status} and without a result",
+            stage=self._stage,
+            phase="fetch",
+        )
+
+    def _error(self, body: Mapping[str, Any]) -> PpError:
+        kind = error_class(str(body.get("code"))) or ModelFetchFailed
+        return kind(
+            f"stage {self._stage}: {body.get('message')}", remedy=body.get("remedy"), stage=self._stage, phase="fetch"
+        )
+
+
+def _parsed(line: bytes) -> dict[str, Any]:
+    try:
+        body = json.loads(line)
+    except ValueError:
+        return {}
+    return body if isinstance(body, dict) else {}
