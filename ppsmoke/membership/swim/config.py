@@ -25,8 +25,8 @@ class SwimConfig:
     cluster: 8 bytes that keep clusters apart, see `cluster_tag`.
 
     Probing
-    probe_interval_s: one member is probed in each, so it bounds load and the time to the first doubt (about 1.6 of it on
-        average). It should be over three round trips.
+    probe_interval_s: one member is probed in each, so it bounds load and the time to the first doubt (about 1.6 of it
+        on average). It should be over three round trips.
     direct_timeout_s: bounds on the wait for the answer to a datagram, before the probe is repeated on the reliable
         stream and through others. Between them the measured round trip decides.
     probe_timeout_s: bounds on the whole probe, from the first datagram to the suspicion; between them, the direct
@@ -133,5 +133,5 @@ WAN = SwimConfig(
     revive_interval_s=5.0,
     late_s=0.5,
 )
-"""Rented machines that meet over relays: round trips of 200 to 500 ms, bursts of seconds, some loss. A crash is known to
-all in about 15 s."""
+"""Rented machines that meet over relays: round trips of 200 to 500 ms, bursts of seconds, some loss. A crash is known
+to all in about 15 s."""
