@@ -88,7 +88,7 @@ _CREDIT_CODES = ("insufficient_credit", "spend_rate_limit")
 def read_answer(call: Call, status: int, headers: Mapping[str, str], content: bytes) -> dict[str, Any] | Failure:
     """The JSON object of a good answer, or the failure. `headers` with names in lower case."""
     body = _json_object(content)
-    if body is not None and 200 <= status < 300 and body.get("success") is not False and "error" not in body:
+    if body is not None and 200 <= status < 300 and body.get("success") is not False and not body.get("error"):
         return body
     code = _code(body)
     message = _message(status, body, content)
@@ -128,6 +128,8 @@ def _kind(call: Call, status: int, code: str, text: str, is_json: bool) -> Failu
         return FailureKind.REFUSED if "rent their own machines" in text else FailureKind.KEY
     if code == "deprecated_endpoint" or (status in (400, 422) and is_json):
         return FailureKind.REFUSED
+    if call is Call.REQUEST_LOGS and status == 200 and is_json:
+        return FailureKind.REFUSED  # there are none, and the words say why
     return FailureKind.UNREADABLE
 
 

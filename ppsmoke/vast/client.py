@@ -14,7 +14,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self
-from urllib.parse import urlsplit
 
 import httpx
 
@@ -249,23 +248,19 @@ class VastClient:
         )
         url = body.get("result_url")
         if not isinstance(url, str) or not is_web_address(url):
-            said = body.get("msg")
-            reason = said if isinstance(said, str) and said else "no reason given"
-            raise VastUnavailable(
-                f"vast.ai has no logs of instance {instance_id}: {self._hide(reason)[:200]}", phase=Call.REQUEST_LOGS
-            )
+            raise VastUnavailable(f"vast.ai names no place for the logs of {instance_id}", phase=Call.REQUEST_LOGS)
         return await self._poll_logs(instance_id, url, give_up_at)
 
     async def _poll_logs(self, instance_id: int, url: str, give_up_at: float) -> str:
         """Neither 403 nor 404 means more than "not yet" there. The key is not sent along."""
         pause_s = 1.0
         while True:
-            left_s = give_up_at - self._now()
-            request = self._http.build_request("GET", url, headers=_headers(), timeout=self._timeout(None))
-            answer = await self._send(request, self._timeouts.request_s)
+            timeout_s = min(self._timeouts.request_s, max(5.0, give_up_at - self._now()))
+            request = self._http.build_request("GET", url, headers=_headers(), timeout=self._timeout(timeout_s))
+            answer = await self._send(request, timeout_s)
             if not isinstance(answer, Failure) and answer.status_code == 200:
                 return answer.content.decode(errors="replace")
-            if left_s < pause_s * self._scale:
+            if self._now() + pause_s * self._scale > give_up_at:
                 raise VastUnavailable(f"the logs of instance {instance_id} did not arrive", phase=Call.REQUEST_LOGS)
             await self._sleep(pause_s * self._scale)
             pause_s = 2.0
@@ -431,10 +426,10 @@ _NEVER_SENT = (
 def is_web_address(url: str) -> bool:
     """Whether it is an http(s) address with a host."""
     try:
-        parts = urlsplit(url)
-    except ValueError:
+        parts = httpx.URL(url)
+    except httpx.InvalidURL:
         return False
-    return parts.scheme in ("http", "https") and bool(parts.hostname)
+    return parts.scheme in ("http", "https") and bool(parts.host)
 
 
 def _checked_url(url: str) -> str:
