@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -15,30 +16,12 @@ from ppsmoke import errors
 from ppsmoke.errors import DeadlineExceeded, PpError, WorkerDied, WorkerFailed
 from ppsmoke.signals import signal_name
 from ppsmoke.worker_pipe import WorkerPipe, error_from
-from ppsmoke.worker_protocol import (
-    GREEDY,
-    Form,
-    Message,
-    Op,
-    Sampling,
-    Step,
-    encode_line,
-    encode_step,
-)
+from ppsmoke.worker_protocol import Message, Op, encode_line
+from ppsmoke.worker_steps import StepChannel, WorkerDeadlines
 
 _T = TypeVar("_T")
 _KILL_S = 5.0
 _LAST_WORDS_S = 0.25
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerDeadlines:
-    """Seconds. `load_s` bounds configure, `prefill_s` a prefill step, `step_s` every other op; waiting for ready and
-    stop have their own."""
-
-    load_s: float = 600.0
-    prefill_s: float = 480.0
-    step_s: float = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +42,7 @@ class WorkerReady:
 class WorkerProcess:
     """One worker. Ops may be called one after another; a cancelled op's late reply is dropped.
 
+    `steps` computes: it belongs to the thread that calls it. Everything else belongs to the event loop.
     Every op raises WorkerDied, DeadlineExceeded, or what the worker answered: the RequestRejected or EnvironmentFault
     class of its code, else WorkerFailed. `died` resolves when the process ends without `stop` having been asked; after
     `stop` it stays pending.
@@ -70,7 +54,16 @@ class WorkerProcess:
         self.died: asyncio.Future[WorkerDied] = loop.create_future()
         self._deadlines = deadlines
         self._pipe = WorkerPipe(stage, on_log)
-        self._binary = False
+        own, self._worker_end = socket.socketpair()
+        self.steps = StepChannel(
+            own,
+            stage,
+            self._deadlines,
+            loop,
+            gone=self._gone,
+            log_tail=lambda: self.log_tail,
+            forget=self.reset,
+        )
         self._stopping: asyncio.Task[int] | None = None
         self._transport: asyncio.SubprocessTransport | None = None
         self._watcher: asyncio.Task[None] | None = None
@@ -103,6 +96,7 @@ class WorkerProcess:
             "PP_DEVICE": device or "",
             "PP_WORKER_STUB": "1" if stub else "",
             "PP_WORKER_PARENT": str(os.getpid()),
+            "PP_WORKER_STEP_FD": str(worker._worker_end.fileno()),
         }
         environment = {**(os.environ if env is None else env), **settings}
         # Its own process group, so that its compilers can be killed with it; -P, so that files in the user's current
@@ -113,10 +107,14 @@ class WorkerProcess:
                 *(sys.executable, "-P", "-m", "ppsmoke_worker"),
                 env=environment,
                 process_group=0,
+                pass_fds=(worker._worker_end.fileno(),),
             )
         except OSError as error:
+            worker.steps.close()
             what = f"stage {stage}'s worker could not be started: {error}"
             raise WorkerDied(what, stage=stage, phase="starting the worker") from error
+        finally:
+            worker._worker_end.close()  # so that the socket ends with the worker
         worker._transport = transport
         worker._process_id = transport.get_pid()
         worker._watcher = asyncio.create_task(worker._watch())
@@ -142,47 +140,16 @@ class WorkerProcess:
         return _ready_of(await self._within(ready, deadline_s, "starting the worker"))
 
     async def configure(self, *, model: str, layer_start: int, layer_end: int, context: int) -> WorkerReady:
-        """Gives the worker a range, forgets all requests, and goes over to binary frames."""
-        fields = {
+        """Gives the worker a range and forgets all requests."""
+        fields: dict[str, Any] = {
             "op": Op.CONFIGURE.value,
             "model": model,
             "layer_start": layer_start,
             "layer_end": layer_end,
         }
-        fields.update(context=context, frames=Form.BINARY.value)
+        fields["context"] = context
         reply = await self._ask(encode_line(fields), self._deadlines.load_s, "configuring the worker")
-        self._binary = True
         return _ready_of({"pid": self.pid, **reply.fields})
-
-    async def embed_and_forward(self, request_id: str, tokens: Sequence[int], position: int) -> bytes:
-        """Prefill rows of these prompt tokens, `len(tokens) * hidden_dim` float32."""
-        op = Op.EMBED_AND_FORWARD
-        return await self._hidden(Step(op, request_id, position, len(tokens), True, tuple(tokens)))
-
-    async def decode_step(self, request_id: str, token: int, position: int) -> bytes:
-        return await self._hidden(Step(Op.DECODE_STEP, request_id, position, 1, False, (token,)))
-
-    async def forward_range(
-        self, request_id: str, hidden: bytes, position: int, seq_len: int, is_prefill: bool
-    ) -> bytes:
-        step = Step(Op.FORWARD_RANGE, request_id, position, seq_len, is_prefill, (), hidden)
-        return await self._hidden(step)
-
-    async def forward_and_sample(
-        self,
-        request_id: str,
-        hidden: bytes,
-        position: int,
-        seq_len: int,
-        sampling: Sampling = GREEDY,
-        last: bool = True,
-        is_prefill: bool = False,
-    ) -> int | None:
-        """The next token; None when `last` is false (more of the prompt follows)."""
-        op = Op.FORWARD_AND_SAMPLE
-        reply = await self._step(Step(op, request_id, position, seq_len, is_prefill, (), hidden, sampling, last))
-        token = reply.fields.get("token_id")
-        return None if token is None else int(token)
 
     async def tokenize(self, text: str) -> list[int]:
         reply = await self._ask(encode_line({"op": "tokenize", "text": text}), self._deadlines.step_s, "tokenizing")
@@ -209,6 +176,7 @@ class WorkerProcess:
 
     async def _stop(self, grace_s: float) -> int:
         assert self._transport is not None
+        self.steps.abandon()
         if not self._pipe.exited.done():
             self._pipe.send(encode_line({"op": Op.SHUTDOWN.value}))
             await asyncio.wait((self._pipe.exited,), timeout=max(0.0, grace_s))
@@ -217,6 +185,7 @@ class WorkerProcess:
         if self._watcher is not None:
             await asyncio.wait((self._watcher,), timeout=_KILL_S)
         self._transport.close()
+        self.steps.close()
         if not done:
             raise errors.LeftBehind(
                 f"stage {self.stage}'s worker (pid {self.pid}) did not end {_KILL_S:g} s after SIGKILL",
@@ -243,6 +212,14 @@ class WorkerProcess:
         if self._stopping is None and not self.died.done():
             self.died.set_result(error)
 
+    async def _gone(self) -> PpError:
+        """Why the step socket ended, which is a moment before the news of the worker's end."""
+        assert self._watcher is not None
+        await asyncio.wait((self._watcher,), timeout=_KILL_S)
+        if not self._watcher.done():
+            return self._protocol_error("closed its step socket and lives on")
+        return self._death() if self._stopping is not None or not self.died.done() else self.died.result()
+
     def _death(self) -> WorkerDied:
         assert self._transport is not None
         if self._stopping is not None:
@@ -251,27 +228,12 @@ class WorkerProcess:
         return WorkerDied(
             f"stage {self.stage}'s worker ended {_ending(status)}",
             stage=self.stage,
+            phase=self.steps.doing,
             log_tail=self.log_tail,
             remedy="SIGKILL mostly means that the machine ran out of memory; free some, or use a smaller model"
             if status == -signal.SIGKILL
             else None,
         )
-
-    async def _hidden(self, step: Step) -> bytes:
-        reply = await self._step(step)
-        if reply.hidden is None:
-            raise self._protocol_error("answered without hidden rows")
-        return reply.hidden
-
-    async def _step(self, step: Step) -> Message:
-        form = Form.BINARY if self._binary else Form.RAW
-        what = "prefill" if step.is_prefill else "decode"
-        phase = f"{what} at position {step.position}"
-        deadline_s = self._deadlines.prefill_s if step.is_prefill else self._deadlines.step_s
-        reply = await self._ask(encode_step(step, form), deadline_s, phase)
-        if reply.fields.get("request_id") != step.request_id:
-            raise self._protocol_error("answered another request")
-        return reply
 
     async def _ask(self, data: bytes, deadline_s: float, phase: str) -> Message:
         try:

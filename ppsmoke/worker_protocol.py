@@ -5,7 +5,7 @@ Three forms carry the same messages, and a reply takes the form of its request:
 * `JSON`: one JSON object a line; hidden rows as `hidden_b64`. For hands and tests.
 * `RAW`: one JSON line with `hidden_bytes: n`, then n raw bytes. A request without hidden rows asks for this form with
   `hidden_bytes: 0`.
-* `BINARY`: a fixed header (see `_HEADER`), the request id, the payload. Accepted once `configure` said
+* `BINARY`: a fixed header (see `FRAME_HEADER`), the request id, the payload. Accepted once `configure` said
   `frames: binary`; only the four step ops have it. Its first byte never begins a JSON text, so lines and frames mix.
 
 Hidden rows are little-endian float32, `seq_len * hidden_dim` values, row after row. Errors are always a JSON line,
@@ -30,14 +30,14 @@ HIDDEN_WIDTH_BYTES = 4
 BASE_LINE_BYTES = 64 * 1024
 _MAX_U32 = 2**32 - 1
 _MAX_SEED = 2**63 - 1
-_MAX_REQUEST_ID_BYTES = 256
+MAX_REQUEST_ID_BYTES = 256
 
 # magic, version, op, flags, request id bytes, reserved, position, seq_len, payload bytes, seed, temperature, top_p
-_HEADER = struct.Struct("<BBBBHHIIIQdd")
-_MAGIC = 0xB1
-_VERSION = 1
-_FLAG_PREFILL, _FLAG_LAST = 1, 2
-_REPLY_HIDDEN, _REPLY_TOKEN = 0x81, 0x82
+FRAME_HEADER = struct.Struct("<BBBBHHIIIQdd")
+FRAME_MAGIC = 0xB1
+FRAME_VERSION = 1
+FLAG_PREFILL, FLAG_LAST = 1, 2
+REPLY_HIDDEN, REPLY_TOKEN = 0x81, 0x82
 
 
 class Form(Enum):
@@ -59,9 +59,9 @@ class Op(StrEnum):
 
 
 STEP_OPS = (Op.EMBED_AND_FORWARD, Op.DECODE_STEP, Op.FORWARD_RANGE, Op.FORWARD_AND_SAMPLE)
-_TOKEN_OPS = (Op.EMBED_AND_FORWARD, Op.DECODE_STEP)
-_BINARY_OPS = {1: Op.EMBED_AND_FORWARD, 2: Op.DECODE_STEP, 3: Op.FORWARD_RANGE, 4: Op.FORWARD_AND_SAMPLE}
-_BINARY_CODES = {op: code for code, op in _BINARY_OPS.items()}
+TOKEN_OPS = (Op.EMBED_AND_FORWARD, Op.DECODE_STEP)
+BINARY_OPS = {1: Op.EMBED_AND_FORWARD, 2: Op.DECODE_STEP, 3: Op.FORWARD_RANGE, 4: Op.FORWARD_AND_SAMPLE}
+BINARY_CODES = {op: code for code, op in BINARY_OPS.items()}
 
 _ANY_ROLE = (Op.CONFIGURE, Op.RESET, Op.SHUTDOWN)
 ROLE_OPS: Mapping[Role, frozenset[Op]] = {
@@ -154,7 +154,7 @@ class MessageDecoder:
                 return self._take_raw(self._header)
             if not self._buffer:
                 return None
-            if self._buffer[0] == _MAGIC and not self._skip_line:
+            if self._buffer[0] == FRAME_MAGIC and not self._skip_line:
                 return self._take_frame()
             line = self._take_line(out)
             if line is None:
@@ -222,41 +222,41 @@ class MessageDecoder:
         return Message(fields, hidden, Form.RAW)
 
     def _take_frame(self) -> Message | RequestRejected | None:
-        if len(self._buffer) < _HEADER.size:
+        if len(self._buffer) < FRAME_HEADER.size:
             return None
-        header = _HEADER.unpack_from(self._buffer)
+        header = FRAME_HEADER.unpack_from(self._buffer)
         _, version, code, flags, id_size, _, position, seq_len, size, seed, temperature, top_p = header
-        known = version == _VERSION and (code in _BINARY_OPS or code in (_REPLY_HIDDEN, _REPLY_TOKEN))
-        if not known or size > self.payload_limit or id_size > _MAX_REQUEST_ID_BYTES:
-            del self._buffer[: _HEADER.size]
+        known = version == FRAME_VERSION and (code in BINARY_OPS or code in (REPLY_HIDDEN, REPLY_TOKEN))
+        if not known or size > self.payload_limit or id_size > MAX_REQUEST_ID_BYTES:
+            del self._buffer[: FRAME_HEADER.size]
             self._skip_bytes = id_size + size
             if not known:
                 return MalformedRequest(f"a binary frame of version {version} and op {code} is not known")
             return BadPayload(f"a binary frame with {id_size} + {size} bytes is over the limit")
-        end = _HEADER.size + id_size + size
+        end = FRAME_HEADER.size + id_size + size
         if len(self._buffer) < end:
             return None
-        raw_id = bytes(self._buffer[_HEADER.size : _HEADER.size + id_size])
-        payload = bytes(self._buffer[_HEADER.size + id_size : end])
+        raw_id = bytes(self._buffer[FRAME_HEADER.size : FRAME_HEADER.size + id_size])
+        payload = bytes(self._buffer[FRAME_HEADER.size + id_size : end])
         del self._buffer[:end]
         try:
             request_id = raw_id.decode()
         except UnicodeDecodeError:
             return MalformedRequest("a binary frame's request id is not UTF-8")
         fields: dict[str, Any] = {"request_id": request_id, "seq_len": seq_len}
-        if code == _REPLY_HIDDEN:
+        if code == REPLY_HIDDEN:
             return Message(fields, payload, Form.BINARY)
         tokens: list[int] = []
-        if code == _REPLY_TOKEN or _BINARY_OPS[code] in _TOKEN_OPS:
+        if code == REPLY_TOKEN or BINARY_OPS[code] in TOKEN_OPS:
             if len(payload) % 4:
                 return BadPayload("a binary frame's tokens are not whole 32-bit numbers")
             tokens = list(struct.unpack(f"<{len(payload) // 4}I", payload))
-        if code == _REPLY_TOKEN:
+        if code == REPLY_TOKEN:
             fields["token_id"] = tokens[0] if tokens else None
             return Message(fields, None, Form.BINARY)
-        op = _BINARY_OPS[code]
-        fields.update(op=op.value, position=position, is_prefill=bool(flags & _FLAG_PREFILL))
-        fields.update(last=bool(flags & _FLAG_LAST))
+        op = BINARY_OPS[code]
+        fields.update(op=op.value, position=position, is_prefill=bool(flags & FLAG_PREFILL))
+        fields.update(last=bool(flags & FLAG_LAST))
         fields["sampling"] = {"temperature": temperature, "top_p": top_p, "seed": seed}
         if op is Op.EMBED_AND_FORWARD:
             return Message({**fields, "tokens": tokens}, None, Form.BINARY)
@@ -289,10 +289,10 @@ def parse_step(message: Message, hidden_dim: int) -> Step:
     op = op_of(message)
     fields = message.fields
     request_id = text_field(fields, "request_id")
-    if not 0 < len(request_id.encode(errors="replace")) <= _MAX_REQUEST_ID_BYTES or _has_surrogates(request_id):
-        raise MalformedRequest(f"request_id must be 1 to {_MAX_REQUEST_ID_BYTES} bytes of UTF-8")
+    if not 0 < len(request_id.encode(errors="replace")) <= MAX_REQUEST_ID_BYTES or _has_surrogates(request_id):
+        raise MalformedRequest(f"request_id must be 1 to {MAX_REQUEST_ID_BYTES} bytes of UTF-8")
     position = int_field(fields, "position", 0, _MAX_U32)
-    if op in _TOKEN_OPS:
+    if op in TOKEN_OPS:
         if message.hidden:
             raise BadPayload(f"{op} takes tokens, not hidden rows")
         tokens = _tokens_of(op, fields)
@@ -363,9 +363,9 @@ def token_list_field(fields: Mapping[str, Any], name: str) -> tuple[int, ...]:
 def encode_step(step: Step, form: Form) -> bytes:
     """A step request on the wire."""
     if form is Form.BINARY:
-        code = _BINARY_CODES[step.op]
-        payload = _pack_tokens(step.tokens) if step.op in _TOKEN_OPS else step.hidden
-        flags = (_FLAG_PREFILL if step.is_prefill else 0) | (_FLAG_LAST if step.last else 0)
+        code = BINARY_CODES[step.op]
+        payload = _pack_tokens(step.tokens) if step.op in TOKEN_OPS else step.hidden
+        flags = (FLAG_PREFILL if step.is_prefill else 0) | (FLAG_LAST if step.last else 0)
         return _frame(code, flags, step.request_id, step.position, step.seq_len, payload, step.sampling)
     fields: dict[str, Any] = {"op": step.op.value, "request_id": step.request_id, "position": step.position}
     if step.op is Op.EMBED_AND_FORWARD:
@@ -382,16 +382,16 @@ def encode_step(step: Step, form: Form) -> bytes:
             "seed": sampling.seed,
         }
         fields["last"] = step.last
-    hidden = None if step.op in _TOKEN_OPS else step.hidden
+    hidden = None if step.op in TOKEN_OPS else step.hidden
     return _line_with_hidden(fields, hidden, form)
 
 
 def encode_step_reply(reply: StepReply, form: Form) -> bytes:
     if form is Form.BINARY:
         if reply.hidden is not None:
-            return _frame(_REPLY_HIDDEN, 0, reply.request_id, 0, reply.seq_len, reply.hidden, GREEDY)
+            return _frame(REPLY_HIDDEN, 0, reply.request_id, 0, reply.seq_len, reply.hidden, GREEDY)
         tokens = () if reply.token_id is None else (reply.token_id,)
-        return _frame(_REPLY_TOKEN, 0, reply.request_id, 0, reply.seq_len, _pack_tokens(tokens), GREEDY)
+        return _frame(REPLY_TOKEN, 0, reply.request_id, 0, reply.seq_len, _pack_tokens(tokens), GREEDY)
     if reply.hidden is None:
         return encode_line({"request_id": reply.request_id, "token_id": reply.token_id})
     return _line_with_hidden({"request_id": reply.request_id, "seq_len": reply.seq_len}, reply.hidden, form)
@@ -423,9 +423,9 @@ def _frame(
     raw_id = request_id.encode()
     return b"".join(
         (
-            _HEADER.pack(
-                _MAGIC,
-                _VERSION,
+            FRAME_HEADER.pack(
+                FRAME_MAGIC,
+                FRAME_VERSION,
                 code,
                 flags,
                 len(raw_id),

@@ -33,25 +33,23 @@ class FakeWorker:
         self._prefix: dict[str, list[int]] = {}
         self._generated = 0
 
-    async def embed_and_forward(self, request_id: str, tokens: Sequence[int], position: int) -> bytes:
+    def embed_and_forward(self, request_id: str, tokens: Sequence[int], position: int) -> bytes:
         self._enter("embed_and_forward", request_id, tuple(tokens), position)
         self._extend(request_id, tokens, position)
         return rows(tokens, position, 1)
 
-    async def decode_step(self, request_id: str, token: int, position: int) -> bytes:
+    def decode_step(self, request_id: str, token: int, position: int) -> bytes:
         self._enter("decode_step", request_id, token, position)
         self._extend(request_id, [token], position)
         return rows([token], position, 1)
 
-    async def forward_range(
-        self, request_id: str, hidden: bytes, position: int, seq_len: int, is_prefill: bool
-    ) -> bytes:
+    def forward_range(self, request_id: str, hidden: bytes, position: int, seq_len: int, is_prefill: bool) -> bytes:
         self._enter("forward_range", request_id, position, seq_len, is_prefill)
         tokens = self._read(hidden, position, seq_len)
         self._extend(request_id, tokens, position)
         return rows(tokens, position, self.stage_index + 1)
 
-    async def forward_and_sample(
+    def forward_and_sample(
         self,
         request_id: str,
         hidden: bytes,
@@ -71,7 +69,7 @@ class FakeWorker:
         self._generated += 1
         return token_after(digest, self._generated - 1, self.stub, sampling.seed)
 
-    async def reset(self, request_id: str | None = None) -> None:
+    def reset(self, request_id: str | None = None) -> None:
         self.calls.append(("reset", request_id))
         self._prefix.clear()
 

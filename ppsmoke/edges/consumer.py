@@ -3,29 +3,41 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from concurrent.futures import CancelledError
 from contextlib import suppress
 
 from ppsmoke.edges import records
 from ppsmoke.edges.machine import ConsumerMachine, ConsumerState
 from ppsmoke.edges.ring import Ring
 from ppsmoke.errors import DeadlineExceeded, EdgeFaulted, PpError
+from ppsmoke.iroh_fix import IROH_ERRORS
 from ppsmoke.messages import InboundEdgeProvision
 from ppsmoke.objects import HEADER, StreamObject, decode_object
+from ppsmoke.transport.blocking import BlockingCalls, CallsCancelled
 from ppsmoke.transport.framing import FrameError
 from ppsmoke.transport.link import Spawn
 from ppsmoke.transport.stream import FrameStream
 from ppsmoke.transport.tasks import stop_tasks
 
+_EXPLAIN_S = 3.0
+_BREAKS: tuple[type[Exception], ...] = (
+    PpError, FrameError, records.RecordMalformed, CallsCancelled, *IROH_ERRORS
+)  # fmt: skip
+
 
 class InboundEdge:
     """Make it inside the event loop, hand it to the EdgeAcceptor, then `wait_ready` and `next`; `close` at any time.
 
-    `faulted` resolves to the fault the moment the edge breaks.
+    `threaded`: instead of tasks calling `next`, one thread calls `take`, which reads straight off the stream. The
+    transport's window is the ring then: it holds what arrives while the thread is busy, and fills up.
+    `faulted` resolves to the fault the moment the edge breaks; a threaded edge looks only while it takes.
     `objects` and `bytes` count what arrived.
     """
 
-    def __init__(self, run_id: str, provision: InboundEdgeProvision) -> None:
+    def __init__(self, run_id: str, provision: InboundEdgeProvision, *, threaded: bool = False) -> None:
         self.provision = provision
+        self.threaded = threaded
         self.ring = Ring(provision.ring_spec)
         self.faulted: asyncio.Future[EdgeFaulted] = asyncio.get_running_loop().create_future()
         self.objects = 0
@@ -34,6 +46,11 @@ class InboundEdge:
         self._reader: asyncio.Task[None] | None = None
         self._closing: str | None = None
         self._changed = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._calls = BlockingCalls()
+        self._stream: FrameStream | None = None
+        self._lock = threading.Lock()
+        self._left: asyncio.Future[None] = self._loop.create_future()
 
     @property
     def run_id(self) -> str:
@@ -59,7 +76,9 @@ class InboundEdge:
         """
         try:
             async with asyncio.timeout(deadline_s):
-                while self.state is ConsumerState.WAITING:
+                while self.state is ConsumerState.WAITING or (
+                    self.threaded and self._stream is None and self._machine.fault is None
+                ):
                     self._changed.clear()
                     await self._changed.wait()
         except TimeoutError:
@@ -72,10 +91,64 @@ class InboundEdge:
         """The next object, waiting for one; None after the producer finished and all was taken. Raises EdgeFaulted."""
         return await self.ring.get()
 
+    def take(self) -> StreamObject | None:
+        """As `next`, in the thread of a threaded edge; `close` wakes it."""
+        stream = self._stream
+        assert stream is not None, "wait_ready comes first"
+        try:
+            frame = stream.read_frame_in(self._calls)
+            if frame is None:
+                with self._lock:
+                    self._machine.stream_ended()
+                if self._machine.fault is not None:
+                    raise self._machine.fault
+            elif not records.is_record(frame):
+                obj = decode_object(frame, self.provision.object_spec)
+                with self._lock:
+                    self._machine.object(obj)
+                self.objects += 1
+                self.bytes += len(obj.payload)
+                return obj
+            else:
+                with self._lock:
+                    ended = self._machine.record(records.decode(frame))
+                stream.write_frame_in(self._calls, records.encode(ended))
+        except _BREAKS as error:
+            raise self._broken(stream, error) from None
+        self._loop.call_soon_threadsafe(self._leave)
+        return None
+
+    def _broken(self, stream: FrameStream, error: Exception) -> EdgeFaulted:
+        """What `take` raises for `error`; the loop, which knows why a link ended, words it."""
+        asked = asyncio.run_coroutine_threadsafe(self._explain(stream, error), self._loop)
+        try:
+            return asked.result(_EXPLAIN_S)
+        except (TimeoutError, CancelledError):
+            return self._machine.fail(str(error))
+
+    async def _explain(self, stream: FrameStream, error: Exception) -> EdgeFaulted:
+        if isinstance(error, IROH_ERRORS):
+            error = await stream.explain(error)
+        with self._lock:
+            self._machine.lost(str(error))
+        self._leave()
+        return self._machine.fault or self._machine.error(str(error))
+
+    def _leave(self) -> None:
+        if not self._left.done():
+            self._left.set_result(None)
+
+    def interrupt(self) -> None:
+        """Wake the thread of a threaded edge for good; the edge itself is left as it is."""
+        self._calls.cancel()
+
     async def close(self, reason: str) -> None:
         """Stop at once and tell the producer why. Idempotent, never raises; `faulted` stays as it is."""
         self._closing = self._closing or reason
-        self.ring.close(self._machine.close(reason))
+        with self._lock:
+            fault = self._machine.close(reason)
+        self.ring.close(fault)
+        self._calls.cancel()
         self._changed.set()
         if self._reader is not None:
             await stop_tasks([self._reader])
@@ -95,6 +168,13 @@ class InboundEdge:
         stream.cutter.max_frame = max(HEADER.size + spec.max_extent, records.MAX_RECORD_BYTES)
         try:
             await stream.write_frame(records.encode(accept))
+            if self.threaded:
+                self._stream = stream
+                self._changed.set()
+                await self._left
+                if self.state is ConsumerState.ENDED:
+                    await stream.finish()
+                return
             while self.state is ConsumerState.READY:
                 frame = await stream.read_frame()
                 if frame is None:
@@ -131,7 +211,8 @@ class InboundEdge:
         await stream.wait_delivered(0.5)
 
     def _fault(self, error: EdgeFaulted) -> None:
-        fault = self._machine.fail(error)
+        with self._lock:
+            fault = self._machine.fail(error)
         self.ring.close(fault)
         if self.state is ConsumerState.FAULTED and not self.faulted.done():
             self.faulted.set_result(fault)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Coroutine
+from concurrent.futures import CancelledError
 from contextlib import suppress
 from typing import Any
 
@@ -11,8 +13,10 @@ from ppsmoke.edges import records
 from ppsmoke.edges.machine import ProducerMachine, ProducerState
 from ppsmoke.edges.ring import Ring
 from ppsmoke.errors import DeadlineExceeded, EdgeFaulted, PpError
+from ppsmoke.iroh_fix import IROH_ERRORS
 from ppsmoke.messages import OutboundEdgeProvision
 from ppsmoke.objects import StreamObject, encode_header
+from ppsmoke.transport.blocking import BlockingCalls, CallsCancelled
 from ppsmoke.transport.framing import FrameError
 from ppsmoke.transport.mesh import Mesh
 from ppsmoke.transport.stream import FrameStream
@@ -21,17 +25,23 @@ from ppsmoke.transport.tasks import stop_tasks
 DIAL_S = 10.0
 """A consumer may take long to be provisioned, but not to be reached."""
 _ORDERLY_S = 1.0
+_LAST_WORDS_S = 0.5
+_EXPLAIN_S = 3.0
+_BREAKS: tuple[type[Exception], ...] = (EdgeFaulted, CallsCancelled, *IROH_ERRORS)
 
 
 class OutboundEdge:
     """Make it inside the event loop. Order of calls: `open`, `write`..., `finish`; `close` at any time.
 
+    `threaded`: instead of tasks calling `write`, one thread calls `send`, which writes straight to the stream and waits
+    while the transport's window is full: no ring, no task, no loop on an object's way.
     `faulted` resolves to the fault the moment the edge breaks. `objects` and `bytes` count what was handed to the
     transport.
     """
 
-    def __init__(self, mesh: Mesh, run_id: str, provision: OutboundEdgeProvision) -> None:
+    def __init__(self, mesh: Mesh, run_id: str, provision: OutboundEdgeProvision, *, threaded: bool = False) -> None:
         self.provision = provision
+        self.threaded = threaded
         self.ring = Ring(provision.ring_spec)
         self.faulted: asyncio.Future[EdgeFaulted] = asyncio.get_running_loop().create_future()
         self.objects = 0
@@ -44,6 +54,9 @@ class OutboundEdge:
         self._all_sent = False
         self._pumped = asyncio.Event()
         self._changed = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._calls = BlockingCalls()
+        self._lock = threading.Lock()
 
     @property
     def state(self) -> ProducerState:
@@ -73,7 +86,8 @@ class OutboundEdge:
             raise DeadlineExceeded(what, peer=self._machine.peer_name, phase="open edge") from None
         except PpError as error:
             raise self._fault(error) from None
-        self._spawn(self._pump(self._stream), "pump of")
+        if not self.threaded:
+            self._spawn(self._pump(self._stream), "pump of")
 
     async def write(self, obj: StreamObject) -> None:
         """Hand over one object; waits while the ring is full. Raises EdgeFaulted.
@@ -86,6 +100,34 @@ class OutboundEdge:
         except EdgeFaulted as error:
             raise self._fault(self._machine.fault or self._machine.error(str(error))) from None
 
+    def send(self, obj: StreamObject) -> None:
+        """As `write`, in the thread of a threaded edge; returns when the transport has taken it. `close` wakes it."""
+        stream = self._stream
+        self._writing = True
+        try:
+            with self._lock:
+                self._machine.write(obj)
+            if stream is None:
+                raise CallsCancelled
+            stream.write_frame_in(self._calls, encode_header(obj), obj.payload)
+        except _BREAKS as error:
+            asked = asyncio.run_coroutine_threadsafe(self._explain(stream, error), self._loop)
+            try:
+                raise asked.result(_EXPLAIN_S) from None
+            except (TimeoutError, CancelledError):
+                raise self._machine.fail(str(error)) from None
+        self._writing = False
+        self.objects += 1
+        self.bytes += len(obj.payload)
+
+    async def _explain(self, stream: FrameStream | None, error: Exception) -> EdgeFaulted:
+        """The fault behind what `send` ran into, in the consumer's own words where it said any."""
+        if isinstance(error, IROH_ERRORS) and stream is not None:
+            error = await stream.explain(error)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._changed_to_over(), _LAST_WORDS_S)
+        return self._fault(error)
+
     async def finish(self, deadline_s: float = 10.0) -> None:
         """Say that nothing more comes, and wait until the consumer has taken everything.
 
@@ -94,6 +136,8 @@ class OutboundEdge:
         try:
             self._machine.finish()
             self.ring.end()
+            if self.threaded and self._stream is not None:
+                self._spawn(self._pump(self._stream), "end of")
             async with asyncio.timeout(deadline_s):
                 await self._until(ProducerState.FINISHED)
         except TimeoutError:
@@ -104,15 +148,23 @@ class OutboundEdge:
         except EdgeFaulted as error:
             raise self._fault(error) from None
 
+    def interrupt(self) -> None:
+        """Wake the thread of a threaded edge for good; the edge itself is left as it is."""
+        self._calls.cancel()
+
     async def close(self, reason: str) -> None:
         """Stop. Idempotent, never raises, takes a second or two at most; `faulted` stays as it is.
 
         For the consumer this is an orderly end when everything written is on its way, else the edge breaks off.
         """
         stream, self._stream = self._stream, None
-        orderly = self.state is ProducerState.READY and not len(self.ring) and not self._writing
-        fault = self._machine.close(reason)
+        with self._lock:
+            orderly = self.state is ProducerState.READY and not len(self.ring) and not self._writing
+            fault = self._machine.close(reason)
+        self.interrupt()
         if orderly and stream is not None:
+            if self.threaded:
+                self._spawn(self._pump(stream), "end of")
             self.ring.end()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._pumped.wait(), _ORDERLY_S)
@@ -125,7 +177,7 @@ class OutboundEdge:
 
     async def _pump(self, stream: FrameStream) -> None:
         try:
-            while (obj := await self.ring.get()) is not None:
+            while not self.threaded and (obj := await self.ring.get()) is not None:
                 self._writing = True
                 await stream.write_frame(encode_header(obj), obj.payload)
                 self._writing = False
@@ -136,7 +188,7 @@ class OutboundEdge:
             self._all_sent = True
         except PpError as error:
             with suppress(TimeoutError):  # the consumer's own words, if any, are on their way to `_listen`
-                await asyncio.wait_for(self._changed_to_over(), 0.5)
+                await asyncio.wait_for(self._changed_to_over(), _LAST_WORDS_S)
             self._fault(error)
         finally:
             self._pumped.set()
@@ -148,7 +200,8 @@ class OutboundEdge:
                 if frame is None:
                     self._machine.lost(f"{self._machine.peer_name} ended its side of the stream")
                     break
-                self._machine.answered(records.decode(frame))
+                with self._lock:
+                    self._machine.answered(records.decode(frame))
                 self._changed.set()
                 if self.state is ProducerState.FINISHED:
                     return
@@ -162,7 +215,8 @@ class OutboundEdge:
                 self._fault(self._machine.fault)
 
     def _fault(self, error: Exception) -> EdgeFaulted:
-        fault = self._machine.fail(error if isinstance(error, EdgeFaulted) else str(error))
+        with self._lock:
+            fault = self._machine.fail(error if isinstance(error, EdgeFaulted) else str(error))
         self.ring.close(fault)
         if self.state is ProducerState.FAULTED and not self.faulted.done():
             self.faulted.set_result(fault)

@@ -9,7 +9,7 @@ Last    log and drop                  forward_and_sample, the token    log and d
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -19,21 +19,19 @@ from ppsmoke.objects import StreamObject, finish_reason, token_payload
 from ppsmoke.roles import Role, role_of
 from ppsmoke.worker_protocol import Sampling
 
-Send = Callable[[StreamObject], Awaitable[None]]
+Send = Callable[[StreamObject], None]
 
 
 class WorkerPort(Protocol):
-    """What the actor needs of a worker; hidden states are [seq_len, hidden_dim] float32 bytes."""
+    """What the actor needs of a worker, which it waits for; hidden states are [seq_len, hidden_dim] float32 bytes."""
 
-    async def embed_and_forward(self, request_id: str, tokens: Sequence[int], position: int) -> bytes: ...
+    def embed_and_forward(self, request_id: str, tokens: Sequence[int], position: int) -> bytes: ...
 
-    async def decode_step(self, request_id: str, token: int, position: int) -> bytes: ...
+    def decode_step(self, request_id: str, token: int, position: int) -> bytes: ...
 
-    async def forward_range(
-        self, request_id: str, hidden: bytes, position: int, seq_len: int, is_prefill: bool
-    ) -> bytes: ...
+    def forward_range(self, request_id: str, hidden: bytes, position: int, seq_len: int, is_prefill: bool) -> bytes: ...
 
-    async def forward_and_sample(
+    def forward_and_sample(
         self,
         request_id: str,
         hidden: bytes,
@@ -44,7 +42,7 @@ class WorkerPort(Protocol):
         is_prefill: bool,
     ) -> int | None: ...
 
-    async def reset(self, request_id: str | None = None) -> None: ...
+    def reset(self, request_id: str | None = None) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +85,8 @@ class Reset:
     request_id: str | None = None
 
 
-Message = Inference | Activation | NextToken | Process | SetNeighbors | Reset
+Work = Inference | Activation | NextToken
+Message = Work | Process | SetNeighbors | Reset
 
 
 class StageActor:
@@ -111,47 +110,47 @@ class StageActor:
         self._stage_index = stage_index
         self._worker = worker
         self._generation = generation
+        self._sampling = Sampling(generation.temperature, generation.top_p, generation.sample_seed)
         self._log = log
         self._on_worker_news = on_worker_news
         self._neighbors = SetNeighbors()
 
-    async def handle(self, message: Message) -> None:
-        """Act on one message; returns when its outputs were accepted by the neighbours."""
+    def handle(self, message: Message) -> None:
+        """Act on one message, in the calling thread; returns when the neighbours' edges have taken its outputs."""
         match message:
             case SetNeighbors(prev, next_, reply_to):
                 now = self._neighbors
                 self._neighbors = SetNeighbors(prev or now.prev, next_ or now.next, reply_to or now.reply_to)
             case Reset(request_id):
-                await self._worker.reset(request_id)
+                self._worker.reset(request_id)
             case Process(error):
                 self._on_worker_news(error)
             case Inference(obj) if self.role is Role.FIRST:
-                hidden = await self._worker.embed_and_forward(obj.request_id, obj.tokens, obj.position)
-                await self._pass_on(obj, hidden)
+                hidden = self._worker.embed_and_forward(obj.request_id, obj.tokens, obj.position)
+                self._pass_on(obj, hidden)
             case NextToken(obj) if self.role is Role.FIRST:
                 if not obj.done:
-                    hidden = await self._worker.decode_step(obj.request_id, obj.tokens[0], obj.position)
-                    await self._pass_on(obj, hidden)
+                    hidden = self._worker.decode_step(obj.request_id, obj.tokens[0], obj.position)
+                    self._pass_on(obj, hidden)
             case Activation(obj) if self.role is Role.MIDDLE:
-                hidden = await self._worker.forward_range(
+                hidden = self._worker.forward_range(
                     obj.request_id, obj.payload, obj.position, obj.seq_len, obj.is_prefill
                 )
-                await self._pass_on(obj, hidden)
+                self._pass_on(obj, hidden)
             case Activation(obj) if self.role is Role.LAST:
-                await self._sample(obj)
+                self._sample(obj)
             case _:
                 self.dropped += 1
                 self._log(f"dropped {type(message).__name__}: it is not for a {self.role.value} stage")
 
-    async def _pass_on(self, obj: StreamObject, hidden: bytes) -> None:
+    def _pass_on(self, obj: StreamObject, hidden: bytes) -> None:
         """The activation of `obj`'s positions; request, sequence, part, position and length stay as they are."""
-        await self._require(self._neighbors.next, "next stage")(replace(obj, payload=hidden))
+        self._require(self._neighbors.next, "next stage")(replace(obj, payload=hidden))
 
-    async def _sample(self, obj: StreamObject) -> None:
+    def _sample(self, obj: StreamObject) -> None:
         wanted = self._generation
-        sampling = Sampling(temperature=wanted.temperature, top_p=wanted.top_p, seed=wanted.sample_seed)
-        token = await self._worker.forward_and_sample(
-            obj.request_id, obj.payload, obj.position, obj.seq_len, sampling, obj.last_part, obj.is_prefill
+        token = self._worker.forward_and_sample(
+            obj.request_id, obj.payload, obj.position, obj.seq_len, self._sampling, obj.last_part, obj.is_prefill
         )
         if token is None:
             return
@@ -166,8 +165,8 @@ class StageActor:
             finish_reason=finish_reason(token, obj.sequence + 1, wanted) if direct else None,
         )
         if direct:
-            await self._require(self._neighbors.next, "first stage")(out)
-        await self._require(self._neighbors.reply_to, "orchestrator")(out)
+            self._require(self._neighbors.next, "first stage")(out)
+        self._require(self._neighbors.reply_to, "orchestrator")(out)
 
     def _require(self, send: Send | None, who: str) -> Send:
         if send is None:

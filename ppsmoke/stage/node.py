@@ -10,6 +10,7 @@ import asyncio
 import logging
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
@@ -42,12 +43,13 @@ from ppsmoke.messages import (
 )
 from ppsmoke.roles import Role
 from ppsmoke.stage import machine
-from ppsmoke.stage.actor import StageActor
+from ppsmoke.stage.actor import StageActor, Work
 from ppsmoke.stage.settings import NodeSettings
-from ppsmoke.stage.timing import StepTimes
+from ppsmoke.stage.timing import StepParts, StepTimes
 from ppsmoke.stage.wiring import Wiring, WiringDeadlines
 from ppsmoke.transport import Endpoint, Mesh, MeshEvents, Refused, TicketInvalid, parse_ticket
-from ppsmoke.worker_client import WorkerDeadlines, WorkerProcess, WorkerReady
+from ppsmoke.worker_client import WorkerProcess, WorkerReady
+from ppsmoke.worker_steps import WorkerDeadlines
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +76,7 @@ class StageNode(MeshEvents):
         self._loop = asyncio.get_running_loop()
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._step_task: asyncio.Task[None] | None = None
+        self._stepping = threading.Lock()  # the machine is stepped by the loop and by the data threads
         self._wiring: Wiring | None = None
         self._times = StepTimes()
         self._provisioned_at = 0.0
@@ -179,12 +181,29 @@ class StageNode(MeshEvents):
     # ---- the machine's driver
 
     def _dispatch(self, event: machine.Event) -> None:
-        before = self._state.phase
-        self._state, actions = machine.step(self._state, event)
-        if self._state.phase is not before and {before, self._state.phase} != _STEPPING:
-            log.info("%s -> %s", before.value, self._state.phase.value)
-        for action in actions:
+        """In the event loop."""
+        for action in self._step(event):
             self._perform(action)
+
+    def _dispatch_in_thread(self, event: machine.Event) -> None:
+        """In a data thread: what concerns its step is done here, everything else in the event loop."""
+        for action in self._step(event):
+            match action:
+                case machine.ExecuteStep(handle):
+                    self._need_wiring().execute(handle)
+                case machine.ReleaseInput(handle):
+                    self._need_wiring().release(handle)
+                case _:
+                    self._loop.call_soon_threadsafe(self._perform, action)
+
+    def _step(self, event: machine.Event) -> tuple[machine.Action, ...]:
+        with self._stepping:
+            before = self._state.phase
+            self._state, actions = machine.step(self._state, event)
+            after = self._state.phase
+        if after is not before and {before, after} != _STEPPING:
+            log.info("%s -> %s", before.value, after.value)
+        return actions
 
     def _perform(self, action: machine.Action) -> None:
         match action:
@@ -196,7 +215,7 @@ class StageNode(MeshEvents):
             case machine.EmitReady(run_id):
                 self._spawn(self._emit_ready(run_id))
             case machine.ExecuteStep(handle):
-                self._step_task = self._spawn(self._execute(handle))
+                self._need_wiring().execute(handle)
             case machine.ReleaseInput(handle):
                 self._need_wiring().release(handle)
             case machine.EmitFault() as fault:
@@ -241,7 +260,9 @@ class StageNode(MeshEvents):
             WiringDeadlines(name_s=self._settings.join_timeout, open_s=self._settings.ready_timeout),
             ready=lambda edge_id: self._dispatch(machine.EdgeReady(edge_id)),
             faulted=self._fail,
-            load=lambda handle: self._dispatch(machine.ObjectLoaded(handle)),
+            load=lambda handle: self._dispatch_in_thread(machine.ObjectLoaded(handle)),
+            compute=self._compute,
+            done=lambda handle: self._dispatch_in_thread(machine.StepDone(handle)),
         )
 
     async def _prepare_worker(self, wiring: Wiring, message: ProvisionStage) -> None:
@@ -263,12 +284,12 @@ class StageNode(MeshEvents):
         self._actor = StageActor(
             stage_index=message.stage_index,
             stage_count=message.stage_count,
-            worker=worker,
+            worker=worker.steps,
             generation=message.generation,
             log=log.warning,
             on_worker_news=self._fail,
         )
-        await self._actor.handle(wiring.neighbors())
+        self._actor.handle(wiring.neighbors())
         self._dispatch(machine.WorkerPrepared())
 
     def _check_facts(self, message: ProvisionStage, ready: WorkerReady) -> None:
@@ -313,24 +334,33 @@ class StageNode(MeshEvents):
 
     # ---- executing
 
-    async def _execute(self, handle: machine.Handle) -> None:
-        started = time.monotonic()
-        await self._actor.handle(self._need_wiring().take(handle))
-        self._times.add(time.monotonic() - started, is_prefill=handle.sequence == 0)
-        self._dispatch(machine.StepDone(handle))
+    def _compute(self, work: Work, arrived: float) -> None:
+        """One step, in the data thread of the edge its object came on at `arrived`."""
+        wiring, steps = self._need_wiring(), self._need_worker().steps
+        wiring.first_written = 0.0
+        self._actor.handle(work)
+        ended = time.monotonic()
+        stamps = steps.stamps
+        parts = StepParts(
+            inward=stamps.began - arrived,
+            compute=stamps.done - stamps.began,
+            outward=stamps.back - stamps.done,
+            write=(wiring.first_written or ended) - stamps.back,
+        )
+        self._times.add(parts, is_prefill=work.obj.sequence == 0)
 
     # ---- ending
 
     async def _stop_edges(self, reason: str) -> None:
-        if self._step_task is not None:
-            self._step_task.cancel()
+        if self._worker is not None:
+            self._worker.steps.abandon()
         if self._wiring is not None:
             await self._wiring.close(reason)
         self._dispatch(machine.EdgesStopped())
 
     async def _stop_worker(self) -> None:
         if self._worker is not None:
-            computing = self._step_task is not None and not self._step_task.done()
+            computing = self._wiring is not None and self._wiring.computing
             await self._worker.stop(0.0 if computing else self._settings.stop_timeout)
         self._dispatch(machine.WorkerReset())
 
@@ -375,6 +405,9 @@ class StageNode(MeshEvents):
         for task in list(self._tasks):
             task.cancel()
         if self._worker is not None:
+            self._worker.steps.abandon()
+            if self._wiring is not None:
+                await self._wiring.halt()
             await self._worker.stop(0.0)
         await self._mesh.close(self._state.fault or "stopped", deadline_s=_CLOSE_S)
 

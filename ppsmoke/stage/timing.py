@@ -1,26 +1,61 @@
-"""How long a stage's steps took, summed up for its StageStopped."""
+"""How long a stage's steps took and what they consisted of, summed up for its StageStopped. Pure."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 from ppsmoke.stats import percentile
 
 
+@dataclass(frozen=True, slots=True)
+class StepParts:
+    """Seconds of one step of a stage, in the order in which they pass.
+
+    `inward`: from the object's arrival in the node to the beginning of the engine's work in the worker;
+    `compute`: the engine's work; `outward`: from its end to the reply in the node; `write`: until the transport had
+    taken the first output. The way to the next stage is not a stage's to see.
+    """
+
+    inward: float
+    compute: float
+    outward: float
+    write: float
+
+    @property
+    def total(self) -> float:
+        return self.inward + self.compute + self.outward + self.write
+
+
 class StepTimes:
-    """Seconds per step, worker call and hand-over to the edge included."""
+    """Parts of every step."""
 
     def __init__(self) -> None:
         self._prefill: list[float] = []
-        self._decode: list[float] = []
+        self._decode: list[StepParts] = []
 
-    def add(self, seconds: float, *, is_prefill: bool) -> None:
-        (self._prefill if is_prefill else self._decode).append(seconds)
+    def add(self, parts: StepParts, *, is_prefill: bool) -> None:
+        if is_prefill:
+            self._prefill.append(parts.total)
+        else:
+            self._decode.append(parts)
 
     def summary(self) -> dict[str, float]:
-        """`prefill` in all; `decode_p50` and `decode_p99` of one step; what never ran is absent."""
+        """`prefill` in all; `decode_p50` and `decode_p99` of one step; the medians of its parts, `decode_inward_p50`
+        and so on; what never ran is absent."""
         found: dict[str, float] = {}
         if self._prefill:
             found["prefill"] = sum(self._prefill)
         if self._decode:
-            found["decode_p50"] = percentile(self._decode, 50)
-            found["decode_p99"] = percentile(self._decode, 99)
+            totals = [parts.total for parts in self._decode]
+            found["decode_p50"] = percentile(totals, 50)
+            found["decode_p99"] = percentile(totals, 99)
+            for name, values in self._columns():
+                found[f"decode_{name}_p50"] = percentile(values, 50)
         return found
+
+    def _columns(self) -> Iterator[tuple[str, list[float]]]:
+        yield "inward", [parts.inward for parts in self._decode]
+        yield "compute", [parts.compute for parts in self._decode]
+        yield "outward", [parts.outward for parts in self._decode]
+        yield "write", [parts.write for parts in self._decode]

@@ -1,10 +1,19 @@
-"""The edges of one stage: the inbound ones it accepts, the outbound ones it opens, as one provision says."""
+"""The edges of one stage: the inbound ones it accepts, the outbound ones it opens, as one provision says.
+
+Each inbound edge has a data thread. It takes an object off the edge, has it judged by the stage's machine, computes it
+and writes what comes out, waiting for one after the other: no task, no queue and no loop on an object's way.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import logging
+import threading
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from enum import Enum
+from queue import SimpleQueue
 
 from ppsmoke.edges import EdgeAcceptor, InboundEdge, OutboundEdge
 from ppsmoke.errors import EdgeFaulted, StageFaulted
@@ -12,9 +21,13 @@ from ppsmoke.membership import ORCHESTRATOR_NAME, Membership, stage_name
 from ppsmoke.messages import EdgeKind, OutboundEdgeProvision, ProvisionStage
 from ppsmoke.objects import StreamObject
 from ppsmoke.roles import Role, role_of
-from ppsmoke.stage.actor import Activation, Inference, Message, NextToken, SetNeighbors
+from ppsmoke.stage.actor import Activation, Inference, NextToken, SetNeighbors, Work
 from ppsmoke.stage.machine import Handle
 from ppsmoke.transport import Mesh
+
+log = logging.getLogger(__name__)
+
+_JOIN_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +38,32 @@ class WiringDeadlines:
     open_s: float
 
 
-class Wiring:
-    """Make it inside the event loop and `open` it once; `close` at any time.
+class Verdict(Enum):
+    """What becomes of the object that a data thread has loaded."""
 
-    `ready(edge_id)` and `faulted(error)` are called in the event loop. `load(handle)` gets each inbound object in its
-    turn: the next one of an edge is taken off its ring when `release(handle)` was called for the one before.
+    EXECUTE = "execute"
+    RELEASE = "release"
+    STOP = "stop"
+
+
+class _DataThread:
+    """One inbound edge's thread, and what it has at hand."""
+
+    def __init__(self, edge: InboundEdge) -> None:
+        self.edge = edge
+        self.verdicts: SimpleQueue[Verdict] = SimpleQueue()
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.thread: threading.Thread | None = None
+        self.computing = False
+
+
+class Wiring:
+    """Make it inside the event loop and `open_outbound` it once; `close` at any time.
+
+    `ready(edge_id)` and `faulted(error)` are called in the event loop, the rest in an edge's data thread.
+    `load(handle)` gets each inbound object in its turn. Then the thread waits for `execute(handle)`, upon which it
+    calls `compute` with the actor's message and the time of arrival, and `done(handle)`; or for `release(handle)`,
+    after which it takes the edge's next object.
     """
 
     def __init__(
@@ -43,6 +77,8 @@ class Wiring:
         ready: Callable[[int], None],
         faulted: Callable[[EdgeFaulted], None],
         load: Callable[[Handle], None],
+        compute: Callable[[Work, float], None],
+        done: Callable[[Handle], None],
     ) -> None:
         self._mesh = mesh
         self._membership = membership
@@ -51,27 +87,37 @@ class Wiring:
         self._ready = ready
         self._faulted = faulted
         self._load = load
+        self._compute = compute
+        self._done = done
+        self._loop = asyncio.get_running_loop()
+        self._closing = False
+        self.first_written = 0.0
         self._kinds = {edge.edge_id: edge.kind for edge in provision.inbound}
-        self._loaded: dict[Handle, tuple[StreamObject, asyncio.Event]] = {}
-        self._inbound = {edge.edge_id: InboundEdge(provision.run_id, edge) for edge in provision.inbound}
-        self._outbound = {edge.edge_id: OutboundEdge(mesh, provision.run_id, edge) for edge in provision.outbound}
+        self._inbound = {edge.edge_id: InboundEdge(provision.run_id, edge, threaded=True) for edge in provision.inbound}
+        self._threads = {edge_id: _DataThread(edge) for edge_id, edge in self._inbound.items()}
+        self._outbound = {
+            edge.edge_id: OutboundEdge(mesh, provision.run_id, edge, threaded=True) for edge in provision.outbound
+        }
         for edge in self._inbound.values():
             edge.name_producer(mesh.name_of(edge.provision.producer_node_id))
             acceptor.expect(edge)
 
+    @property
+    def computing(self) -> bool:
+        """Whether a step is in progress."""
+        return any(data.computing for data in self._threads.values())
+
     async def serve_inbound(self, edge_id: int) -> None:
-        """Wait for the producer's stream, then load its objects until it ends. Raises as InboundEdge does."""
-        edge = self._inbound[edge_id]
-        await edge.wait_ready(self._deadlines.open_s)
+        """Wait for the producer's stream, then serve its objects until it ends. Raises as InboundEdge does, and what
+        `compute` raises."""
+        data = self._threads[edge_id]
+        await data.edge.wait_ready(self._deadlines.open_s)
+        if self._closing:
+            return
+        data.thread = threading.Thread(target=self._run, args=(data,), name=f"edge {edge_id}", daemon=True)
+        data.thread.start()
         self._ready(edge_id)
-        while (obj := await edge.next()) is not None:
-            # Token s on the feedback edge starts step s + 1.
-            sequence = obj.sequence + (1 if self._kinds[edge_id] is EdgeKind.FEEDBACK else 0)
-            handle = Handle(edge_id, obj.request_id, sequence, obj.part, obj.last_part, done=obj.done)
-            released = asyncio.Event()
-            self._loaded[handle] = (replace(obj, sequence=sequence), released)
-            self._load(handle)
-            await released.wait()
+        await asyncio.shield(data.ended)
 
     async def open_outbound(self) -> None:
         """Resolve the consumers and open an edge to each. Raises StageFaulted where a name is another node's."""
@@ -79,17 +125,13 @@ class Wiring:
             await self._resolve(edge)
         await asyncio.gather(*(self._open(edge_id, edge) for edge_id, edge in self._outbound.items()))
 
-    def take(self, handle: Handle) -> Message:
-        """The actor's message for a loaded object."""
-        obj, _ = self._loaded[handle]
-        if self._kinds[handle.edge_id] is EdgeKind.ACTIVATION:
-            return Activation(obj)
-        return Inference(obj) if handle.sequence == 0 else NextToken(obj)
+    def execute(self, handle: Handle) -> None:
+        """The object's step may be computed."""
+        self._threads[handle.edge_id].verdicts.put(Verdict.EXECUTE)
 
     def release(self, handle: Handle) -> None:
         """The object is done with; the edge's next one may be loaded."""
-        _, released = self._loaded.pop(handle)
-        released.set()
+        self._threads[handle.edge_id].verdicts.put(Verdict.RELEASE)
 
     def neighbors(self) -> SetNeighbors:
         """Where the actor's outputs go."""
@@ -99,10 +141,72 @@ class Wiring:
         return SetNeighbors(next=senders[EdgeKind.ACTIVATION])
 
     async def close(self, reason: str) -> None:
-        """Stop every edge. Never raises."""
+        """Stop every edge and end its thread; a step in progress must have been abandoned. Never raises."""
+        self._stop_threads()
         closing = [edge.close(reason) for edge in self._inbound.values()]
         closing += [edge.close(reason) for edge in self._outbound.values()]
-        await asyncio.gather(*closing)
+        await asyncio.gather(*closing, *(self._join(data) for data in self._threads.values()))
+
+    async def halt(self) -> None:
+        """End the threads and tell no peer: the links are about to be closed. As `close` otherwise."""
+        self._stop_threads()
+        for data in self._threads.values():
+            data.edge.interrupt()
+        for edge in self._outbound.values():
+            edge.interrupt()
+        await asyncio.gather(*(self._join(data) for data in self._threads.values()))
+
+    def _stop_threads(self) -> None:
+        self._closing = True
+        for data in self._threads.values():
+            data.verdicts.put(Verdict.STOP)
+
+    async def _join(self, data: _DataThread) -> None:
+        if data.thread is None:
+            return
+        await asyncio.wait((data.ended,), timeout=_JOIN_S)
+        if not data.ended.done():
+            log.error("the thread of edge %d did not end within %g s", data.edge.provision.edge_id, _JOIN_S)
+            return
+        data.ended.exception()
+        data.thread.join(_JOIN_S)
+
+    # ---- the data threads
+
+    def _run(self, data: _DataThread) -> None:
+        error: Exception | None = None
+        try:
+            self._serve(data)
+        except Exception as caught:
+            error = caught
+        self._loop.call_soon_threadsafe(self._thread_ended, data, error)
+
+    def _thread_ended(self, data: _DataThread, error: Exception | None) -> None:
+        if error is None or self._closing:  # what a closed edge or an abandoned step raises is no news
+            data.ended.set_result(None)
+        else:
+            data.ended.set_exception(error)
+
+    def _serve(self, data: _DataThread) -> None:
+        edge_id = data.edge.provision.edge_id
+        kind = self._kinds[edge_id]
+        while (obj := data.edge.take()) is not None:
+            arrived = time.monotonic()
+            if kind is EdgeKind.FEEDBACK:  # token s on the feedback edge starts step s + 1
+                obj = replace(obj, sequence=obj.sequence + 1)
+            handle = Handle(edge_id, obj.request_id, obj.sequence, obj.part, obj.last_part, done=obj.done)
+            self._load(handle)
+            verdict = data.verdicts.get()
+            if verdict is Verdict.EXECUTE:
+                data.computing = True
+                self._compute(_message(kind, obj), arrived)
+                data.computing = False
+                self._done(handle)
+                verdict = data.verdicts.get()
+            if verdict is Verdict.STOP:
+                return
+
+    # ---- opening
 
     async def _open(self, edge_id: int, edge: OutboundEdge) -> None:
         # The consumer accepts when it was provisioned itself, which may be a moment after us.
@@ -130,8 +234,19 @@ class Wiring:
                 f"{name} is {self._mesh.name_of(found)}, the plan says {planned}", stage=stage, phase=f"resolve {name}"
             )
 
-    def _sender(self, edge_id: int) -> Callable[[StreamObject], Awaitable[None]]:
-        async def send(obj: StreamObject) -> None:
-            await self._outbound[edge_id].write(replace(obj, edge_id=edge_id))
+    def _sender(self, edge_id: int) -> Callable[[StreamObject], None]:
+        edge = self._outbound[edge_id]
+
+        def send(obj: StreamObject) -> None:
+            edge.send(replace(obj, edge_id=edge_id))
+            if not self.first_written:
+                self.first_written = time.monotonic()
 
         return send
+
+
+def _message(kind: EdgeKind, obj: StreamObject) -> Work:
+    """The actor's message for an object."""
+    if kind is EdgeKind.ACTIVATION:
+        return Activation(obj)
+    return Inference(obj) if obj.sequence == 0 else NextToken(obj)

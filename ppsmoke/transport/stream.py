@@ -1,22 +1,23 @@
-"""Frames over one QUIC stream pair."""
+"""Frames over one QUIC stream pair, for tasks of an event loop and for plain threads."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
 from ppsmoke.errors import PpError
 from ppsmoke.iroh_fix import IROH_ERRORS
+from ppsmoke.transport.blocking import BlockingCalls
 from ppsmoke.transport.framing import PIECE_BYTES, READ_BYTES, FrameCutter, FrameError, frame_pieces
 
 
 class FrameStream:
     """One bidirectional stream carrying frames both ways.
 
-    One task reads and one task writes; neither may be cancelled in the middle and then go on, because a cancelled read
-    or write may have moved half a frame: after that only `abort` is allowed.
+    One task or thread reads and one writes; neither may be cancelled in the middle and then go on, because a cancelled
+    read or write may have moved half a frame: after that only `abort` is allowed.
     `explain` turns a library error into the error to raise (it knows the peer and why its link ended).
     """
 
@@ -35,19 +36,12 @@ class FrameStream:
             frame = self.cutter.take()
             if frame is not None:
                 return frame
-            missing = self.cutter.missing
             try:
-                if missing > READ_BYTES:
-                    data = await self._recv.read_exact(min(missing, PIECE_BYTES))
-                else:
-                    data = await self._recv.read(READ_BYTES)
+                data = await self._read_more()
             except IROH_ERRORS as error:
                 raise await self.explain(error) from None
-            if not data:
-                if self.cutter.pending:
-                    raise FrameError("the stream ended in the middle of a frame")
+            if not self._feed(data):
                 return None
-            self.cutter.feed(data)
 
     async def write_frame(self, head: bytes, payload: bytes = b"") -> None:
         """Write one frame of `head` + `payload`; waits while the peer does not read."""
@@ -56,6 +50,35 @@ class FrameStream:
                 await self._send.write_all(piece)
         except IROH_ERRORS as error:
             raise await self.explain(error) from None
+
+    def read_frame_in(self, calls: BlockingCalls) -> bytes | None:
+        """`read_frame` for a thread. Raises FrameError, CallsCancelled, and the library's own errors."""
+        while True:
+            frame = self.cutter.take()
+            if frame is not None:
+                return frame
+            if not self._feed(calls.run(self._read_more())):
+                return None
+
+    def write_frame_in(self, calls: BlockingCalls, head: bytes, payload: bytes = b"") -> None:
+        """`write_frame` for a thread. Raises CallsCancelled, and the library's own errors."""
+        for piece in frame_pieces(head, payload):
+            calls.run(self._send.write_all(piece))
+
+    def _read_more(self) -> Coroutine[Any, Any, bytes]:
+        missing = self.cutter.missing
+        call: Coroutine[Any, Any, bytes] = (
+            self._recv.read_exact(min(missing, PIECE_BYTES)) if missing > READ_BYTES else self._recv.read(READ_BYTES)
+        )
+        return call
+
+    def _feed(self, data: bytes) -> bool:
+        """False when the stream ended in order."""
+        if data:
+            self.cutter.feed(data)
+        elif self.cutter.pending:
+            raise FrameError("the stream ended in the middle of a frame")
+        return bool(data)
 
     async def finish(self) -> None:
         """Say that nothing more will be written."""

@@ -103,10 +103,10 @@ class _Chain:
         outcome, position = Outcome(), 0
         *earlier, final = case.pieces()
         for piece in earlier:
-            rows = await self.workers[0].embed_and_forward(request_id, piece, position)
+            rows = await asyncio.to_thread(self.workers[0].steps.embed_and_forward, request_id, piece, position)
             assert await self._rest(case, request_id, rows, position, len(piece), False, True, outcome) is None
             position += len(piece)
-        rows = await self.workers[0].embed_and_forward(request_id, final, position)
+        rows = await asyncio.to_thread(self.workers[0].steps.embed_and_forward, request_id, final, position)
         token = await self._rest(case, request_id, rows, position, len(final), True, True, outcome)
         position += len(final)
         while True:
@@ -115,7 +115,7 @@ class _Chain:
             if len(outcome.tokens) == case.count:
                 break
             fed = case.continuation[len(outcome.tokens) - 1] if case.continuation else token
-            rows = await self.workers[0].decode_step(request_id, fed, position)
+            rows = await asyncio.to_thread(self.workers[0].steps.decode_step, request_id, fed, position)
             token = await self._rest(case, request_id, rows, position, 1, True, False, outcome)
             position += 1
         for worker in self.workers:
@@ -137,7 +137,9 @@ class _Chain:
         *middle, final = list(zip(self.workers, self.starts, strict=True))[1:]
         for worker, start in middle:
             outcome.rows[start] = outcome.rows.get(start, b"") + rows
-            rows = await worker.forward_range(request_id, rows, position, count, is_prefill)
+            rows = await asyncio.to_thread(worker.steps.forward_range, request_id, rows, position, count, is_prefill)
         worker, start = final
         outcome.rows[start] = outcome.rows.get(start, b"") + rows
-        return await worker.forward_and_sample(request_id, rows, position, count, case.sampling, last, is_prefill)
+        return await asyncio.to_thread(
+            worker.steps.forward_and_sample, request_id, rows, position, count, case.sampling, last, is_prefill
+        )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import random
 from collections import deque
-from collections.abc import Callable, Coroutine, Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import replace
 from typing import Any
 
@@ -215,7 +215,7 @@ class Node:
             case stages.PrepareWorker():
                 self.later("worker", lambda: self.feed(stages.WorkerPrepared()))
             case stages.OpenEdges(message):
-                at_once(self.actor.handle(self.neighbors(message)))
+                self.actor.handle(self.neighbors(message))
                 for edge_id in message.edge_ids:
                     self.later(edge_id, lambda edge_id=edge_id: self.feed(stages.EdgeReady(edge_id)))  # type: ignore[misc]
             case stages.EmitReady():
@@ -245,7 +245,7 @@ class Node:
         return actors.SetNeighbors(next=following, reply_to=senders.get(EdgeKind.TOKEN_OUT))
 
     def sender(self, edge_id: int) -> actors.Send:
-        async def send(obj: StreamObject) -> None:
+        def send(obj: StreamObject) -> None:
             self.world.write(edge_id, obj)
 
         return send
@@ -263,7 +263,7 @@ class Node:
             message = actors.Activation(obj)
         elif handle.sequence == 0:
             message = actors.Inference(obj)
-        at_once(self.actor.handle(message))
+        self.actor.handle(message)
         # The output may be far down the chain before this stage hears that its own step is done.
         self.later("step", lambda: self.feed(stages.StepDone(handle)))
 
@@ -276,12 +276,3 @@ class Node:
         died: PpError = StageDied(reason, stage=self.index)
         self.world.later("children", lambda: self.world.feed(orchestrator.Faulted(died)))
         self.world.later("children", lambda: self.world.feed(orchestrator.StageHasStopped(self.index)))
-
-
-def at_once(work: Coroutine[Any, Any, None]) -> None:
-    """Run a coroutine that never has to wait, without an event loop."""
-    try:
-        work.send(None)
-    except StopIteration:
-        return
-    raise AssertionError("the fake worker and network never wait")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Coroutine
 from dataclasses import replace
 from typing import Any
 
@@ -52,19 +50,12 @@ class Bench:
         self.handle(SetNeighbors(next=into(self.to_next), reply_to=into(self.to_reply)))
 
     def handle(self, *messages: Message) -> None:
-        run(self._handle(*messages))
-
-    async def _handle(self, *messages: Message) -> None:
         for message in messages:
-            await self.actor.handle(message)
-
-
-def run(work: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(work)
+            self.actor.handle(message)
 
 
 def into(inbox: list[StreamObject]) -> Any:
-    async def send(obj: StreamObject) -> None:
+    def send(obj: StreamObject) -> None:
         inbox.append(obj)
 
     return send
@@ -235,7 +226,7 @@ def test_an_output_without_an_edge_is_an_error_that_names_the_stage(role: Role, 
         stage_index=index, stage_count=3, worker=FakeWorker(index), generation=generation(), log=lambda _line: None
     )
     with pytest.raises(EdgeFaulted, match=f"stage {index} has an output for the {who}") as caught:
-        run(actor.handle(message))
+        actor.handle(message)
     assert caught.value.stage == index
 
 
@@ -266,7 +257,7 @@ def test_an_error_of_the_worker_comes_out_and_nothing_is_sent(role: Role) -> Non
 
 
 def test_an_error_of_a_neighbour_comes_out() -> None:
-    async def broken(_obj: StreamObject) -> None:
+    def broken(_obj: StreamObject) -> None:
         raise PeerLost("stage 1 is gone", stage=1)
 
     bench = Bench(Role.FIRST)

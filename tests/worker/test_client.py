@@ -7,12 +7,15 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
-from ppsmoke.errors import DeadlineExceeded, ModelNotFound, OutOfOrder, PpError, WorkerDied, WorkerFailed
+from ppsmoke.errors import DeadlineExceeded, ModelNotFound, OutOfOrder, WorkerDied, WorkerFailed
 from ppsmoke.stub_model import StubModel, stub_tokens
-from ppsmoke.worker_client import WorkerDeadlines, WorkerProcess
+from ppsmoke.worker_client import WorkerProcess
+from ppsmoke.worker_protocol import GREEDY
+from ppsmoke.worker_steps import StepsAbandoned, WorkerDeadlines
 
 READY_S = 60.0
 PROMPT = [104, 105]
@@ -39,6 +42,11 @@ def with_worker(body: Body, step_s: float = 60.0, **knobs: int) -> None:
             await worker.stop(5)
 
     asyncio.run(run())
+
+
+async def in_thread(op: Callable[..., Any], *arguments: Any) -> Any:
+    """A step, as a data thread asks for it."""
+    return await asyncio.to_thread(op, *arguments)
 
 
 def alive(pid: int) -> bool:
@@ -72,15 +80,17 @@ def test_three_workers_say_what_the_stub_is_bound_to_say(configured: bool) -> No
                         model=str(model), layer_start=ready.layer_start, layer_end=ready.layer_end, context=128
                     )
             tokens: list[int | None] = []
-            rows, position, count = await workers[0].embed_and_forward("r", PROMPT, 0), 0, len(PROMPT)
+            rows, position, count = await in_thread(workers[0].steps.embed_and_forward, "r", PROMPT, 0), 0, len(PROMPT)
             while True:
-                rows = await workers[1].forward_range("r", rows, position, count, not tokens)
-                token = await workers[2].forward_and_sample("r", rows, position, count, is_prefill=not tokens)
+                rows = await in_thread(workers[1].steps.forward_range, "r", rows, position, count, not tokens)
+                token = await in_thread(
+                    workers[2].steps.forward_and_sample, "r", rows, position, count, GREEDY, True, not tokens
+                )
                 tokens.append(token)
                 if not token:
                     return tokens
                 position, count = position + count, 1
-                rows = await workers[0].decode_step("r", token, position)
+                rows = await in_thread(workers[0].steps.decode_step, "r", token, position)
         finally:
             await asyncio.gather(*(worker.stop(5) for worker in workers))
 
@@ -100,13 +110,13 @@ def test_ready_tells_range_role_and_facts() -> None:
 def test_an_answered_error_has_its_own_class_and_the_worker_lives_on() -> None:
     async def body(worker: WorkerProcess) -> None:
         await worker.wait_ready(READY_S)
-        await worker.embed_and_forward("r", PROMPT, 0)
+        await in_thread(worker.steps.embed_and_forward, "r", PROMPT, 0)
         with pytest.raises(OutOfOrder) as caught:
-            await worker.decode_step("r", 1, 9)
+            await in_thread(worker.steps.decode_step, "r", 1, 9)
         assert (caught.value.stage, caught.value.phase) == (0, "decode at position 9")
         assert await worker.detokenize(await worker.tokenize("hé")) == "hé"
         await worker.reset("r")
-        await worker.embed_and_forward("r", PROMPT, 0)
+        await in_thread(worker.steps.embed_and_forward, "r", PROMPT, 0)
 
     with_worker(body)
 
@@ -114,9 +124,9 @@ def test_an_answered_error_has_its_own_class_and_the_worker_lives_on() -> None:
 def test_a_failed_step_is_an_error_with_the_stage() -> None:
     async def body(worker: WorkerProcess) -> None:
         await worker.wait_ready(READY_S)
-        await worker.embed_and_forward("r", PROMPT, 0)
+        await in_thread(worker.steps.embed_and_forward, "r", PROMPT, 0)
         with pytest.raises(WorkerFailed, match="step 1") as caught:
-            await worker.decode_step("r", 1, 2)
+            await in_thread(worker.steps.decode_step, "r", 1, 2)
         assert caught.value.stage == 0
 
     with_worker(body, fail_at=1)
@@ -143,12 +153,14 @@ def test_a_death_in_a_step_says_how_and_gives_the_last_log_lines(knob: str, endi
     async def body(worker: WorkerProcess) -> None:
         await worker.wait_ready(READY_S)
         with pytest.raises(WorkerDied, match=f"stage 0's worker ended .*{ending}") as caught:
-            await worker.embed_and_forward("r", PROMPT, 0)
+            await in_thread(worker.steps.embed_and_forward, "r", PROMPT, 0)
         assert any(log in line for line in caught.value.log_tail)
         assert worker.died.done()
         assert worker.died.result() is caught.value
         with pytest.raises(WorkerDied):
             await worker.reset()
+        with pytest.raises(WorkerDied):
+            await in_thread(worker.steps.decode_step, "r", 1, 2)
 
     with_worker(body, **{knob: 0})
 
@@ -162,7 +174,7 @@ def test_a_killed_worker_is_known_within_a_second(moment: str) -> None:
         else:
             await worker.wait_ready(READY_S)
         if moment == "in a step":
-            pending = asyncio.create_task(worker.embed_and_forward("r", PROMPT, 0))
+            pending = asyncio.create_task(in_thread(worker.steps.embed_and_forward, "r", PROMPT, 0))
             await until(lambda: any("hanging" in line for line in worker.log_tail))
         os.kill(worker.pid, signal.SIGKILL)
         error = await asyncio.wait_for(asyncio.shield(worker.died), 1.0)
@@ -179,7 +191,7 @@ def test_a_deadline_names_stage_and_phase_and_shows_the_log() -> None:
     async def body(worker: WorkerProcess) -> None:
         await worker.wait_ready(READY_S)
         with pytest.raises(DeadlineExceeded, match="stage 0") as caught:
-            await worker.embed_and_forward("r", PROMPT, 0)
+            await in_thread(worker.steps.embed_and_forward, "r", PROMPT, 0)
         assert caught.value.phase == "prefill at position 0"
         assert any("hanging" in line for line in caught.value.log_tail)
 
@@ -197,13 +209,65 @@ def test_not_ready_in_time_is_a_deadline() -> None:
 def test_the_late_reply_of_a_cancelled_op_is_not_taken_for_the_next_ones() -> None:
     async def body(worker: WorkerProcess) -> None:
         await worker.wait_ready(READY_S)
-        step = asyncio.create_task(worker.embed_and_forward("r", PROMPT, 0))
+        asked = asyncio.create_task(worker.tokenize("abc"))
         await asyncio.sleep(0)
-        step.cancel()
-        assert await worker.tokenize("abc") == [97, 98, 99]
-        await worker.decode_step("r", 5, 2)
+        asked.cancel()
+        assert await worker.detokenize([100]) == "d"
 
-    with_worker(body, step_ms=200)
+    with_worker(body)
+
+
+@pytest.mark.parametrize("moment", ["in a step", "before one"])
+def test_an_abandoned_step_ends_at_once_and_no_other_begins(moment: str) -> None:
+    async def body(worker: WorkerProcess) -> None:
+        await worker.wait_ready(READY_S)
+        if moment == "in a step":
+            step = asyncio.create_task(in_thread(worker.steps.embed_and_forward, "r", PROMPT, 0))
+            await until(lambda: any("hanging" in line for line in worker.log_tail))
+            assert worker.steps.doing == "prefill at position 0"
+            worker.steps.abandon()
+            with pytest.raises(StepsAbandoned):
+                await asyncio.wait_for(step, 1.0)
+        else:
+            worker.steps.abandon()
+        with pytest.raises(StepsAbandoned):
+            await in_thread(worker.steps.decode_step, "r", 1, 2)
+        assert worker.steps.doing is None
+        # The worker itself was told nothing: it ends when it is stopped.
+        assert not worker.died.done()
+
+    with_worker(body, hang_at=0)
+
+
+def test_steps_and_other_requests_find_one_worker_each_in_its_turn() -> None:
+    """Steps come over a socket of their own, the rest over stdin; the worker waits for both."""
+
+    async def body(worker: WorkerProcess) -> None:
+        await worker.wait_ready(READY_S)
+        for _ in range(20):
+            await worker.reset("r")
+            rows, text = await asyncio.gather(
+                in_thread(worker.steps.embed_and_forward, "r", PROMPT, 0), worker.detokenize(PROMPT)
+            )
+            assert (len(rows), text) == (len(PROMPT) * 64 * 4, "hi")
+            assert worker.steps.stamps.sent <= worker.steps.stamps.began <= worker.steps.stamps.done
+            assert worker.steps.stamps.done <= worker.steps.stamps.back
+
+    with_worker(body)
+
+
+def test_a_step_bigger_than_a_socket_holds_comes_through_whole() -> None:
+    async def run() -> None:
+        model = StubModel(hidden=2048, context=512)
+        worker = await WorkerProcess.spawn(stage=0, num_stages=2, model=str(model), context=512, stub=True)
+        try:
+            await worker.wait_ready(READY_S)
+            rows = await in_thread(worker.steps.embed_and_forward, "r", list(range(256)), 0)
+            assert len(rows) == 256 * 2048 * 4
+        finally:
+            await worker.stop(5)
+
+    asyncio.run(run())
 
 
 @pytest.mark.parametrize(
@@ -220,7 +284,7 @@ def test_stop_ends_the_process_at_every_moment(moment: str) -> None:
         elif moment != "at once":
             await worker.wait_ready(READY_S)
         if moment == "in a step":
-            step = asyncio.create_task(worker.embed_and_forward("r", PROMPT, 0))
+            step = asyncio.create_task(in_thread(worker.steps.embed_and_forward, "r", PROMPT, 0))
             await until(lambda: any("hanging" in line for line in worker.log_tail))
         if moment == "after a death":
             os.kill(worker.pid, signal.SIGKILL)
@@ -234,7 +298,7 @@ def test_stop_ends_the_process_at_every_moment(moment: str) -> None:
         assert not alive(worker.pid)
         assert worker.died.done() == (moment == "after a death")
         if step is not None:
-            with pytest.raises(PpError):
+            with pytest.raises(StepsAbandoned):
                 await step
 
     asyncio.run(run())

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from ppsmoke.errors import PpError, WorkerFailed
 from ppsmoke.worker_protocol import MessageDecoder
-from ppsmoke_worker.channel import EventWriter, RequestReader, die_with
+from ppsmoke_worker.channel import EventWriter, RequestReader, die_with, open_step_socket
 from ppsmoke_worker.engines import real_engines, stub_engines
 from ppsmoke_worker.server import Server
 from ppsmoke_worker.settings import WorkerSettings, read_settings
@@ -49,6 +49,7 @@ def _serve(settings: WorkerSettings, writer: EventWriter) -> int:
         MessageDecoder(),
         supervised=settings.parent is not None,
         on_abrupt_shutdown=lambda: writer.line({"status": "stopped"}),
+        steps=None if settings.step_fd is None else open_step_socket(settings.step_fd),
     )
     reader.start()
     engines = stub_engines(settings.stage) if settings.stub else real_engines(settings.device, settings.weights)

@@ -1,11 +1,13 @@
-"""The worker's two ends of the wire: a reader thread on stdin, and a private copy of stdout."""
+"""The worker's ends of the wire: a reader thread on stdin, a private copy of stdout, and the step socket of a node."""
 
 from __future__ import annotations
 
 import ctypes
 import os
 import queue
+import select
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Callable, Mapping
@@ -13,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from ppsmoke.errors import PpError, RequestRejected
+from ppsmoke.step_frames import Head
+from ppsmoke.step_socket import StepSocket
 from ppsmoke.worker_protocol import Message, MessageDecoder, Op, encode_line, error_fields
 
 _READ_BYTES = 1 << 20
@@ -49,22 +53,48 @@ class EventWriter:
 class RequestReader(threading.Thread):
     """Reads stdin all the time, so that the end of a supervising node is noticed in the middle of a step.
 
-    Supervised: end of input, and `shutdown`, take effect at once even when the main thread computes or compiles. By
+    Supervised: end of input, and `shutdown`, take effect at once, also while the main thread computes or compiles. By
     hand (not supervised): they take effect after the requests before them, so that `printf ... | pp-worker` answers.
+
+    The main thread reads `steps` itself: on its way a step is handed from no thread to another.
     """
 
-    def __init__(self, decoder: MessageDecoder, *, supervised: bool, on_abrupt_shutdown: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        decoder: MessageDecoder,
+        *,
+        supervised: bool,
+        on_abrupt_shutdown: Callable[[], None],
+        steps: StepSocket | None = None,
+    ) -> None:
         super().__init__(name="stdin", daemon=True)
         self.decoder = decoder
+        self.steps = steps
         self._supervised = supervised
         self._on_abrupt_shutdown = on_abrupt_shutdown
         self._queue: queue.Queue[Message | RequestRejected | None] = queue.Queue(_QUEUED_MESSAGES)
-        self._received = 0  # written by this thread only
-        self._answered = -1  # written by the main thread only; -1 while it still starts
+        # A byte for each item of the queue, for the main thread that waits for both.
+        self._bell, self._rope = os.pipe() if steps is not None else (-1, -1)
+        self._poll = select.poll()
+        if steps is not None:
+            self._poll.register(steps.fileno(), select.POLLIN)
+            self._poll.register(self._bell, select.POLLIN)
 
-    def next(self) -> Message | RequestRejected | None:
-        """The next request, or the error to answer a malformed one with; None at the end of input."""
-        self._answered += 1
+    def next(self) -> Message | RequestRejected | tuple[Head, bytes, bytes] | None:
+        """The next request: a message of stdin, the error to answer a malformed one with, or a frame of the step
+        socket; None at the end of input. Raises MalformedRequest when the step socket carried no frame."""
+        while self.steps is not None:
+            if not self.steps.pending and any(fd == self._bell for fd, _ in self._poll.poll()):
+                os.read(self._bell, 1)
+                break
+            try:
+                frame = self.steps.receive()
+            except OSError:
+                frame = None
+            if frame is not None:
+                return frame
+            self._poll.unregister(self.steps.fileno())  # the node's end has gone; stdin says what is to come
+            self.steps = None
         return self._queue.get()
 
     def run(self) -> None:
@@ -76,17 +106,24 @@ class RequestReader(threading.Thread):
             if not data:
                 break
             for item in self.decoder.feed(data):
-                if self._supervised and self._busy() and _is_shutdown(item):
+                if self._supervised and _is_shutdown(item):
                     self._on_abrupt_shutdown()
                     end_now(0)
-                self._received += 1
-                self._queue.put(item)
-        if self._supervised and self._busy():
+                self._put(item)
+        if self._supervised:
             end_now(0)
-        self._queue.put(None)
+        self._put(None)
 
-    def _busy(self) -> bool:
-        return self._answered != self._received
+    def _put(self, item: Message | RequestRejected | None) -> None:
+        self._queue.put(item)
+        if self._rope >= 0:
+            os.write(self._rope, b"!")
+
+
+def open_step_socket(fd: int) -> StepSocket:
+    """The node's step socket at an inherited descriptor, which no compiler inherits in turn."""
+    os.set_inheritable(fd, False)
+    return StepSocket(socket.socket(fileno=fd))
 
 
 def end_now(status: int) -> None:

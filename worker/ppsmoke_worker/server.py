@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 import traceback
 from typing import Any
 
@@ -19,6 +20,7 @@ from ppsmoke.errors import (
     WrongRole,
 )
 from ppsmoke.roles import Role, layer_range, role_of
+from ppsmoke.step_frames import Head, decode_request, error_reply, hidden_reply, token_reply
 from ppsmoke.worker_protocol import (
     HIDDEN_WIDTH_BYTES,
     ROLE_OPS,
@@ -37,7 +39,7 @@ from ppsmoke.worker_protocol import (
     token_list_field,
 )
 from ppsmoke_worker.channel import EventWriter, RequestReader
-from ppsmoke_worker.engine import Engine, EngineConfig
+from ppsmoke_worker.engine import Engine, EngineConfig, Rows
 from ppsmoke_worker.engines import Engines
 from ppsmoke_worker.requests import RequestBook
 
@@ -68,6 +70,7 @@ class Server:
         self._config: EngineConfig | None = None
         self._book = RequestBook(0)
         self._binary = False
+        self._hidden_dim = 0
 
     def start(self, model: str | None, context: int) -> None:
         """Loads what the environment asked for and says ready; without a model `configure` has to name one."""
@@ -83,6 +86,9 @@ class Server:
         while (item := self._reader.next()) is not None:
             if isinstance(item, RequestRejected):
                 self._writer.error(item)
+                continue
+            if isinstance(item, tuple):
+                self._answer_frame(*item)
                 continue
             try:
                 op = op_of(item)
@@ -102,9 +108,37 @@ class Server:
             self._engine.close()
         return 0
 
+    def _answer_frame(self, head: Head, raw_id: bytes, payload: bytes) -> None:
+        """One step of the step socket, from its frame to its reply."""
+        steps = self._reader.steps
+        assert steps is not None
+        try:
+            engine = self._loaded()
+            step = decode_request(head, raw_id, payload, self._hidden_dim)
+            self._check_role(step.op)
+            began = time.monotonic()
+            rows, token = self._compute(engine, step)
+            done = time.monotonic()
+            if step.op is Op.FORWARD_AND_SAMPLE:
+                reply = token_reply(token, step.seq_len, began, done)
+                steps.send(*reply)
+            else:
+                data = np.ascontiguousarray(rows, "<f4").data.cast("B")
+                steps.send(hidden_reply(len(data), step.seq_len, began, done), data)
+        except PpError as error:
+            steps.send(*error_reply(error))
+        except OSError:
+            raise
+        except Exception as error:
+            traceback.print_exc(file=sys.stderr)
+            steps.send(*error_reply(WorkerFailed(f"{type(error).__name__} in the worker: {error}")))
+
     def _check(self, op: Op, message: Message) -> None:
         if message.form is Form.BINARY and not self._binary:
             raise MalformedRequest("binary frames come after a configure with frames: binary")
+        self._check_role(op)
+
+    def _check_role(self, op: Op) -> None:
         if self._role is None:
             if op in STEP_OPS or op in (Op.TOKENIZE, Op.DETOKENIZE):
                 raise WrongRole(f"{op} has to wait for configure: this worker has no stage yet")
@@ -138,6 +172,13 @@ class Server:
         return engine.vocabulary.decode(tokens)
 
     def _run(self, engine: Engine, step: Step) -> StepReply:
+        rows, token = self._compute(engine, step)
+        if step.op is Op.FORWARD_AND_SAMPLE:
+            return StepReply(step.request_id, step.seq_len, token_id=token)
+        hidden = np.ascontiguousarray(rows, "<f4").tobytes()
+        return StepReply(step.request_id, step.seq_len, hidden=hidden)
+
+    def _compute(self, engine: Engine, step: Step) -> tuple[Rows, int | None]:
         self._book.check(step.request_id, step.position, step.seq_len)
         try:
             if step.tokens:
@@ -156,10 +197,7 @@ class Server:
                 remedy="lower --context, use a smaller model or more stages",
             ) from error
         self._book.advance(step.request_id, step.position, step.seq_len)
-        if step.op is Op.FORWARD_AND_SAMPLE:
-            return StepReply(step.request_id, step.seq_len, token_id=token)
-        hidden = np.ascontiguousarray(rows, "<f4").tobytes()
-        return StepReply(step.request_id, step.seq_len, hidden=hidden)
+        return rows, token
 
     def _configure(self, message: Message) -> None:
         fields = message.fields
@@ -220,6 +258,9 @@ class Server:
         hidden_dim = int(engine.facts["hidden_dim"])
         self._reader.decoder.line_limit = line_limit_for(config.context, hidden_dim)
         self._reader.decoder.payload_limit = config.context * hidden_dim * HIDDEN_WIDTH_BYTES
+        if self._reader.steps is not None:
+            self._reader.steps.payload_limit = config.context * hidden_dim * HIDDEN_WIDTH_BYTES
+        self._hidden_dim = hidden_dim
 
     def _loaded(self) -> Engine:
         if self._engine is None:

@@ -14,7 +14,8 @@ WEIGHTS = ("f32", "f16")
 _EPILOG = """\
 Every option has an environment variable: STAGE, NUM_STAGES, PP_MODEL, PP_CONTEXT, PP_DEVICE, PP_WORKER_STUB=1,
 PP_WORKER_WEIGHTS. PP_SMOKE_CACHE is the directory of compiled kernels (else $XDG_CACHE_HOME/pp-smoke-run, else
-~/.cache/pp-smoke-run). PP_WORKER_PARENT=PID makes the worker end with that process; a node sets it.
+~/.cache/pp-smoke-run). PP_WORKER_PARENT=PID makes the worker end with that process; a node sets it, and with
+PP_WORKER_STEP_FD a socket of its own for the steps, in binary frames.
 
 --weights f32 keeps the exact values of the file. f16 takes half the memory and about half the time a token, but rounds:
 where two tokens are almost equally likely it may choose the other one. All stages of a chain need the same.
@@ -48,7 +49,7 @@ examples:
 
 @dataclass(frozen=True, slots=True)
 class WorkerSettings:
-    """`parent` is the pid of a supervising node, None when driven by hand."""
+    """`parent` is the pid of a supervising node, None when driven by hand; `step_fd` is the step socket it gave."""
 
     stage: int | None
     num_stages: int | None
@@ -58,6 +59,7 @@ class WorkerSettings:
     stub: bool
     weights: str
     parent: int | None
+    step_fd: int | None = None
 
 
 def read_settings(arguments: Sequence[str], env: Mapping[str, str]) -> WorkerSettings:
@@ -90,6 +92,7 @@ def read_settings(arguments: Sequence[str], env: Mapping[str, str]) -> WorkerSet
         stub=options.stub or env.get("PP_WORKER_STUB", "") not in ("", "0"),
         weights=weights,
         parent=_number(env, "PP_WORKER_PARENT"),
+        step_fd=_number(env, "PP_WORKER_STEP_FD"),
     )
     if (settings.stage is None) != (settings.num_stages is None):
         raise BadNodeEnvironment("STAGE and NUM_STAGES go together", remedy="set both or neither")
