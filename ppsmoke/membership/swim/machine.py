@@ -44,7 +44,6 @@ class Swim:
         self._next_gossip = now
         self._has_left = False
         self._due = math.inf
-        self._end()
 
     # ---- events
 
@@ -91,7 +90,7 @@ class Swim:
         return self._end()
 
     def deadline(self) -> float:
-        """When `tick` wants to be called next; changes with every event. Infinite after `leave`."""
+        """When `tick` wants to be called next; changes with every event. Infinite before `join` and after `leave`."""
         return self._due
 
     def link_up(self, peer: str, now: float) -> list[Action]:
@@ -201,6 +200,8 @@ class Swim:
         for record in _drained(members.returned):
             self._exchange.compare(record)
             self._name_exchange.compare(record)
+        for sender in dict.fromkeys(_drained(members.contradicted)):
+            core.send(sender, Kind.NEWS, claims=(core.me.claim(),), reliable=True)
         if members.unknown:
             self._exchange.ask(_drained(members.unknown))
         self._due = min(

@@ -26,6 +26,7 @@ class Members:
 
     to_probe: members to be probed at once. returned: members that are back from the dead, or here after a new start.
     unknown: (whom to ask, about whom): records of which the address is missing.
+    contradicted: who said of us what is not so, and is to hear it at once.
     """
 
     def __init__(self, core: Core, names: NameBook) -> None:
@@ -36,6 +37,7 @@ class Members:
         self.to_probe: list[Record] = []
         self.returned: list[Record] = []
         self.unknown: list[tuple[str, str]] = []
+        self.contradicted: list[str] = []
 
     def hear(self, claim: Claim, sender: str, *, listed: bool = False) -> None:
         """`sender` claims. listed: as part of a comparison, which must not bring up the dead whom we have forgotten."""
@@ -317,7 +319,7 @@ class Members:
         if claim.state != "alive" and claim.life == me.life:
             self._core.awareness.change(1)
         self._say_of_me(incarnation=claim.incarnation + 1, address=me.address)
-        self._core.send(sender, Kind.NEWS, claims=(me.claim(),), reliable=True)
+        self.contradicted.append(sender)
 
     def _say_of_me(self, *, incarnation: int, address: bytes) -> None:
         me = self._core.me

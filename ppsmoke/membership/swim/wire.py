@@ -241,7 +241,7 @@ def decode(data: bytes, version: int, cluster: bytes) -> Message:
     magic, its_version, its_cluster, kind, incarnation, life = _HEAD.unpack_from(data)
     if magic != _MAGIC:
         raise WireError("malformed", "not a membership message")
-    if its_cluster != cluster:
+    if its_cluster != cluster and kind != Kind.REFUSE:
         raise WireError("cluster", "a message of another cluster", kind)
     if its_version != version and kind != Kind.REFUSE:
         raise WireError("version", f"protocol version {its_version}, ours is {version}", kind)
@@ -275,8 +275,12 @@ def _decode_body(kind: int, reader: _Reader) -> Body:
         case Kind.ASK:
             return Ask(reader.node_ids())
         case Kind.REFUSE:
-            return reader.rest()[:_MAX_REASON_BYTES].decode(errors="replace")
+            return _printable(reader.rest()[:_MAX_REASON_BYTES].decode(errors="replace"))
     raise WireError("malformed", f"a message of unknown kind {kind}")
+
+
+def _printable(text: str) -> str:
+    return "".join(char if char.isprintable() else "?" for char in text)
 
 
 class _Reader:
