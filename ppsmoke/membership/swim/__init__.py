@@ -6,6 +6,7 @@
 from ppsmoke.membership.swim.api import (
     Action,
     AdmitRule,
+    Detour,
     Identity,
     Joined,
     JoinRefused,
@@ -40,6 +41,7 @@ __all__ = [
     "WAN",
     "Action",
     "AdmitRule",
+    "Detour",
     "Identity",
     "JoinRefused",
     "Joined",

@@ -87,6 +87,15 @@ class NameChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class Detour:
+    """`peer` answers through others but not to us: the probe, its repetition on the reliable stream included, was
+    answered by way of a helper only, `in_a_row` times by now. It is alive; the link to it is what seems broken."""
+
+    peer: str
+    in_a_row: int
+
+
+@dataclass(frozen=True, slots=True)
 class Joined:
     """A seed has answered with its view. Comes once, and at once when there is no seed to join."""
 
@@ -111,7 +120,7 @@ class Note:
     text: str
 
 
-Action = Send | MemberChanged | NameChanged | Joined | JoinRefused | Note
+Action = Send | MemberChanged | NameChanged | Detour | Joined | JoinRefused | Note
 
 AdmitRule = Callable[[str, int | None], str | None]
 """(node id, stage index) -> why this one may not be a member, or None. Also asked about hearsay."""

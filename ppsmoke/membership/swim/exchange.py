@@ -85,9 +85,12 @@ class Exchange:
     def refuse(self, sender: str, reason: str) -> None:
         self._core.send(sender, Kind.REFUSE, wire.encode_refusal(reason), reliable=True)
 
-    def hear_welcome(self, sender: str) -> None:
-        if self._is_joining and sender in self._seeds:
+    def hear_welcome(self, sender: str) -> bool:
+        """Whether that was the answer to our join."""
+        is_answer = self._is_joining and sender in self._seeds
+        if is_answer:
             self._welcome()
+        return is_answer
 
     def hear_refusal(self, sender: str, reason: str) -> None:
         if self._is_joining and sender in self._seeds:

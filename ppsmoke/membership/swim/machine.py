@@ -245,7 +245,8 @@ class Swim:
             case Kind.ASK, Ask(node_ids):
                 self._exchange.hear_ask(sender, node_ids)
             case Kind.WELCOME, _:
-                self._exchange.hear_welcome(sender)
+                if self._exchange.hear_welcome(sender):
+                    self._name_exchange.announce()
             case Kind.REFUSE, str(reason):
                 self._exchange.hear_refusal(sender, reason)
             case Kind.NAMES_DIGEST, bytes(digest):
@@ -259,6 +260,7 @@ class Swim:
         if not self._begin(now):
             return []
         self._emit_all(self._names.write(name, held=held))
+        self._name_exchange.announce()
         return self._end()
 
     def _emit_all(self, changes: Sequence[NameChanged]) -> None:

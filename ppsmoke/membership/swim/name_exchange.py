@@ -17,6 +17,11 @@ from ppsmoke.membership.swim.wire import Kind, NameRecord, Names
 _MAX_MESSAGES = 4
 """The most that one comparison is answered with; where there are more names, the next comparison goes on from there."""
 
+_ANNOUNCED = 10
+
+_ANNOUNCED = 10
+"""How many are told of our own claims at once."""
+
 _EDGES_BYTES = 1 + 2 * (1 + MAX_NAME_BYTES)
 
 
@@ -46,7 +51,20 @@ class NameExchange:
         for record in to:
             fresh = self._book.news.take(wire.ROOM - _EDGES_BYTES, self._core.table.size)
             if fresh:
-                self._core.send(record.node_id, Kind.NAMES, wire.encode_names(False, "", "", fresh))
+                body = wire.encode_names(False, "", "", fresh)
+                self._core.send(record.node_id, Kind.NAMES, body)
+
+    def announce(self) -> None:
+        """Tell our own claims at once: to all in a small cluster, to some in a large one. Our member record goes first,
+        since a claim of an unknown owner is not kept."""
+        core = self._core
+        own = self._book.own()
+        if not own:
+            return
+        _, records = self._window(own)
+        for member in core.table.sample(_ANNOUNCED):
+            core.send(member.node_id, Kind.NEWS, claims=(core.me.claim(),), reliable=True)
+            self._send(member.node_id, records, "", "", answer=False, reliable=True)
 
     def hear_digest(self, sender: str, digest: bytes) -> None:
         """Where the sender's names are not ours, send ours and have the newer ones back."""
@@ -81,9 +99,11 @@ class NameExchange:
                 return records[count - 1].name, records[:count]
         return "", records
 
-    def _send(self, to: str, records: list[NameRecord], first: str, last: str, *, answer: bool) -> None:
+    def _send(
+        self, to: str, records: list[NameRecord], first: str, last: str, *, answer: bool, reliable: bool = False
+    ) -> None:
         body = wire.encode_names(answer, first, last, map(wire.encode_name, records))
-        self._core.send(to, Kind.NAMES, body)
+        self._core.send(to, Kind.NAMES, body, reliable=reliable)
 
 
 def _after(name: str) -> str:

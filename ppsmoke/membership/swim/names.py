@@ -53,6 +53,11 @@ class NameBook:
             self._check(name)
         return self._store(self._stamped(name, held))
 
+    def own(self) -> list[NameRecord]:
+        """What we have written ourselves, in order."""
+        me = self._core.me.node_id
+        return [self._claims[name][me] for name in sorted(self._by_owner.get(me, ()))]
+
     def hear(self, record: NameRecord, sender: str) -> list[NameChanged]:
         """`sender` passes on a claim."""
         owner = self._core.table.get(record.owner)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 
 from ppsmoke.membership.swim import wire
+from ppsmoke.membership.swim.api import Detour
 from ppsmoke.membership.swim.awareness import probe_failed_delta
 from ppsmoke.membership.swim.core import Core
 from ppsmoke.membership.swim.members import Members
@@ -24,9 +25,10 @@ _SEQS = 1 << 32
 
 
 class _Probe:
-    """One member being probed. `next_at`: when to repeat it, and once it is repeated, when it has failed."""
+    """One member being probed. `next_at`: when to repeat it, and once it is repeated, when it has failed.
+    `is_vouched_for`: a helper has had an answer, and we are waiting for our own only to know of the path."""
 
-    __slots__ = ("asked", "incarnation", "next_at", "record", "refused", "repeated_at", "started")
+    __slots__ = ("asked", "incarnation", "is_vouched_for", "next_at", "record", "refused", "repeated_at", "started")
 
     def __init__(self, record: Record, now: float, next_at: float) -> None:
         self.record = record
@@ -36,6 +38,7 @@ class _Probe:
         self.next_at = next_at
         self.asked: set[str] = set()
         self.refused: set[str] = set()
+        self.is_vouched_for = False
 
 
 class _Relay:
@@ -80,7 +83,7 @@ class Detector:
             if probe.repeated_at is None:
                 self._repeat(seq, probe)
             else:
-                self._fail(seq, probe)
+                self._end(seq, probe)
         for seq, relay in [(seq, relay) for seq, relay in self._relays.items() if relay.next_at <= now]:
             self._relay_unanswered(seq, relay)
         if self._members.dead and self._next_revival <= now:
@@ -127,10 +130,17 @@ class Detector:
             probe.record.round_trip.sample(now - probe.started)
         elif sender == probe.record.node_id and ack.attempt == REPEATED and probe.repeated_at is not None:
             probe.record.round_trip.sample(now - probe.repeated_at)
-        elif not (sender in probe.asked and ack.attempt == RELAYED):
+        elif sender in probe.asked and ack.attempt == RELAYED:
+            if not probe.is_vouched_for:
+                probe.is_vouched_for = True
+                self._core.awareness.change(-1)
+            return
+        else:
             return
         del self._probes[ack.seq]
-        self._core.awareness.change(-1)
+        probe.record.detours = 0
+        if not probe.is_vouched_for:
+            self._core.awareness.change(-1)
 
     def nack(self, sender: str, seq: int) -> None:
         probe = self._probes.get(seq)
@@ -181,9 +191,13 @@ class Detector:
             probe.asked.add(helper.node_id)
             core.send(helper.node_id, Kind.PING_REQ, body, reliable=True)
 
-    def _fail(self, seq: int, probe: _Probe) -> None:
+    def _end(self, seq: int, probe: _Probe) -> None:
         del self._probes[seq]
         if not probe.record.is_present:
+            return
+        if probe.is_vouched_for:
+            probe.record.detours += 1
+            self._core.emit(Detour(probe.record.node_id, probe.record.detours))
             return
         probe.record.round_trip.lost()
         self._core.awareness.change(probe_failed_delta(len(probe.asked), len(probe.refused)))

@@ -34,6 +34,7 @@ class Record:
     address_at: the incarnation that `address` belongs to; under `incarnation` while the newer one is awaited.
     heard_at: when a message came from the member itself.
     answered_at: when it was last sent something that it had not asked for, or asked for and could ask without end.
+    detours: probes in a row that it has answered through others only.
     suspicion: while suspect. verdict: "dead" or "left" while others say so and we have yet to see for ourselves.
     revive_at: while dead, when to probe it again.
     """
@@ -43,6 +44,7 @@ class Record:
         "address",
         "address_at",
         "answered_at",
+        "detours",
         "heard_at",
         "incarnation",
         "life",
@@ -74,6 +76,7 @@ class Record:
         self.suspicion: Suspicion | None = None
         self.verdict: MemberState | None = None
         self.revive_at = now
+        self.detours = 0
 
     @property
     def is_present(self) -> bool:
