@@ -11,13 +11,16 @@ from ppsmoke.errors import LeftBehind, PpError
 from ppsmoke.objects import FinishReason
 from ppsmoke.stats import percentile
 
+PARTS = ("inward", "compute", "outward", "write")
+
 
 @dataclass(slots=True)
 class StageTimes:
     """Seconds of one stage, as it measured them itself; a value is None until the stage reported it.
 
     `load`: weights read; `compile`: kernels made and run once; `ready`: from provisioning to StageReady;
-    `prefill`: its share of the prompt; `decode_p50`, `decode_p99`: one decode step.
+    `prefill`: its share of the prompt; `decode_p50`, `decode_p99`: one decode step; `parts`: the medians of what a
+    decode step consists of (see stage.timing), by name.
     """
 
     stage: int
@@ -29,6 +32,7 @@ class StageTimes:
     prefill: float | None = None
     decode_p50: float | None = None
     decode_p99: float | None = None
+    parts: dict[str, float] = field(default_factory=dict)
 
     def became_ready(self, device: str, timings: Mapping[str, float]) -> None:
         """Take over what a StageReady reported."""
@@ -39,6 +43,8 @@ class StageTimes:
         """Take over what a StageStopped reported."""
         self.prefill = timings.get("prefill")
         self.decode_p50, self.decode_p99 = timings.get("decode_p50"), timings.get("decode_p99")
+        named = {name: timings.get(f"decode_{name}_p50") for name in PARTS}
+        self.parts = {name: value for name, value in named.items() if value is not None}
 
     def describe(self) -> str:
         first, end = self.layers
@@ -80,29 +86,44 @@ class Times:
         return (len(self.tokens_at) - 1) / self.decode if self.decode else None
 
     def hop(self) -> float | None:
-        """Seconds one edge adds to a token: what is left of the median gap after every stage's own median step,
-        shared out over the edges of the loop (as many as stages)."""
-        steps = [stage.decode_p50 for stage in self.stages]
-        known = [value for value in steps if value is not None]
+        """Seconds from the end of one stage's computing to the beginning of the next one's: what is left of the median
+        gap after every stage's own median of computing, shared out over the edges of the loop (as many as stages)."""
+        computing = [stage.parts.get("compute") for stage in self.stages]
+        known = [value for value in computing if value is not None]
         gaps = self.token_gaps
-        if not gaps or not known or len(known) != len(steps):
+        if not gaps or not known or len(known) != len(computing):
             return None
-        return max(0.0, percentile(gaps, 50) - sum(known)) / len(steps)
+        return max(0.0, percentile(gaps, 50) - sum(known)) / len(known)
+
+    def hop_parts(self) -> dict[str, float] | None:
+        """What a hop consists of, in order: `outward` and `write` at the stage it leaves, `wire` between two nodes,
+        `inward` at the stage it comes to; means over the stages of their medians, and the rest for the wire."""
+        hop = self.hop()
+        if hop is None:
+            return None
+        mean = {
+            name: sum(stage.parts.get(name, 0.0) for stage in self.stages) / len(self.stages)
+            for name in ("outward", "write", "inward")
+        }
+        wire = max(0.0, hop - sum(mean.values()))
+        return {"outward": mean["outward"], "write": mean["write"], "wire": wire, "inward": mean["inward"]}
 
     def as_json(self) -> dict[str, Any]:
         gaps = self.token_gaps
+        parts = self.hop_parts()
         return {
             "model_s": _rounded(self.model),
             "spawn_s": _rounded(self.spawn),
             "join_s": _rounded(self.join),
             "ready_s": _rounded(self.ready),
-            "prefill_s": _rounded(self.first_token),
+            "prefill_s": _rounded(self.first_token, 6),
             "decode_s": _rounded(self.decode),
             "teardown_s": _rounded(self.teardown),
             "total_s": _rounded(self.total),
-            "decode_p50_s": _rounded(percentile(gaps, 50)) if gaps else None,
-            "decode_p99_s": _rounded(percentile(gaps, 99)) if gaps else None,
-            "hop_s": _rounded(self.hop()),
+            "decode_p50_s": _rounded(percentile(gaps, 50), 6) if gaps else None,
+            "decode_p99_s": _rounded(percentile(gaps, 99), 6) if gaps else None,
+            "hop_s": _rounded(self.hop(), 6),
+            "hop_parts": parts and {f"{name}_s": _rounded(value, 6) for name, value in parts.items()},
             "stages": [
                 {
                     "stage": stage.stage,
@@ -112,8 +133,9 @@ class Times:
                     "compile_s": _rounded(stage.compile),
                     "ready_s": _rounded(stage.ready),
                     "prefill_s": _rounded(stage.prefill),
-                    "decode_p50_s": _rounded(stage.decode_p50),
-                    "decode_p99_s": _rounded(stage.decode_p99),
+                    "decode_p50_s": _rounded(stage.decode_p50, 6),
+                    "decode_p99_s": _rounded(stage.decode_p99, 6),
+                    **{f"{name}_p50_s": _rounded(stage.parts.get(name), 6) for name in PARTS},
                 }
                 for stage in self.stages
             ],
@@ -154,7 +176,7 @@ class RunResult:
             "finish_reason": self.finish_reason,
             "timings": self.times.as_json(),
             "decode_tok_s": _rounded(self.times.decode_tok_s(), 2),
-            "ttft_s": _rounded(self.times.first_token),
+            "ttft_s": _rounded(self.times.first_token, 6),
             "exit_status": self.exit_status,
         }
         if self.error is not None:
