@@ -28,8 +28,8 @@ def begin_due(turn: Turn) -> None:
 
 
 def _check_deadlines(turn: Turn) -> None:
-    limit = turn.state.times.running
     for lease in turn.state.leases:
+        limit = _running_limit(turn.state, lease)
         awaited = turn.state.phase in GOING_ON and lease.standing in (Standing.MADE, Standing.UNSURE)
         if awaited and turn.now >= lease.since + limit:
             turn.fail_host(lease, f"it was not running after {limit:g} s")
@@ -115,7 +115,7 @@ def next_wakeup(state: BookState) -> float | None:
     times = [_list_due(state), state.give_up_at, _spend_reached(state)]
     for lease in state.leases:
         if lease.standing in (Standing.MADE, Standing.UNSURE) and state.phase is not Phase.RELEASING:
-            times.append(lease.since + state.times.running)
+            times.append(lease.since + _running_limit(state, lease))
         if lease.standing is Standing.ENDING:
             if not lease.logs_done:
                 times.append(lease.logs_until)
@@ -153,3 +153,8 @@ def _spend_reached(state: BookState) -> float | None:
         return None
     start = max(x.made_at or 0.0 for x in living)
     return start + max(0.0, most - spent(state, start)) / rate
+
+
+def _running_limit(state: BookState, lease: Lease) -> float:
+    own = lease.candidate.running_s
+    return state.times.running if own is None else own

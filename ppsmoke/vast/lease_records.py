@@ -58,7 +58,8 @@ class LeaseLimits:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """An offer to rent, with the label its create call is to carry."""
+    """An offer to rent, with the label its create call is to carry. `running_s`: how long it may take to `running`, if
+    not the book's time."""
 
     label: str
     stage: int
@@ -66,6 +67,7 @@ class Candidate:
     machine_id: int | None
     host_id: int | None
     price_per_hour: float
+    running_s: float | None = None
 
 
 class Standing(StrEnum):

@@ -1,0 +1,50 @@
+"""What is said to the user about instances that could not be verified as destroyed. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ppsmoke.errors import LeasesLeft
+from ppsmoke.vast.lease_records import BookState
+
+
+@dataclass(frozen=True, slots=True)
+class Unverified:
+    """An instance that may still be there; without an id, a create whose answer was lost and that no listing showed."""
+
+    label: str
+    instance_id: int | None
+    price_per_hour: float
+    reason: str
+
+    @property
+    def command(self) -> str:
+        """What destroys it."""
+        return f"pp-smoke-run --teardown --label {self.label} --yes"
+
+    def describe(self) -> str:
+        """One line: id, price, reason and the command."""
+        name = f"instance {self.instance_id}" if self.instance_id is not None else f"an instance labelled {self.label}"
+        price = f"{self.price_per_hour:.3f} USD an hour"
+        return f"{name} may still be there, at {price} ({self.reason}); to destroy it: {self.command}"
+
+
+def unverified(state: BookState) -> tuple[Unverified, ...]:
+    """Of a book that is done."""
+    return tuple(
+        Unverified(lease.label, instance_id, lease.candidate.price_per_hour, lease.reason)
+        for lease in state.unverified
+        for instance_id in (lease.ids or (None,))
+    )
+
+
+def leases_left(left: Sequence[Unverified]) -> LeasesLeft:
+    """The error of a run that ends with these; exit status 4."""
+    lines = "; ".join(item.describe() for item in left)
+    count = "1 rented instance" if len(left) == 1 else f"{len(left)} rented instances"
+    return LeasesLeft(
+        f"{count} could not be verified as destroyed: {lines}",
+        remedy="Run the commands above, or destroy them on the instances page of vast.ai; they cost money until then.",
+        phase="teardown",
+    )
