@@ -9,6 +9,7 @@ from ppsmoke.gguf_header import TensorTable
 from ppsmoke.model_facts import ModelFacts, stage_tensors
 
 PREFILL_ROWS = 32  # tokens in one pass of the prefill kernels
+KERNEL_CHUNK = 32  # tokens that the C kernels work on together
 CONTEXT_STEP = 128  # attention reads whole steps of this many positions
 _FLOAT_BYTES = 4
 _PROCESS_BYTES = 130 * 1024 * 1024  # interpreter, numpy, tinygrad and its compiled kernels, measured
@@ -76,3 +77,8 @@ def kv_bytes_per_block(facts: ModelFacts, context: int) -> int:
 def padded_context(context: int) -> int:
     """Positions kept for a context: a last, padded prefill pass may write past it, and attention reads whole steps."""
     return -(-(context + PREFILL_ROWS) // CONTEXT_STEP) * CONTEXT_STEP
+
+
+def kernel_context(context: int) -> int:
+    """Positions that the C kernels keep for a context: they compute 16 side by side."""
+    return -(-context // 16) * 16

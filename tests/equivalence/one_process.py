@@ -79,12 +79,12 @@ class OneProcess:
 
 def _ours() -> Answerer:
     from ppsmoke_worker.engine import EngineConfig
-    from ppsmoke_worker.engines import real_engines
+    from ppsmoke_worker.engines import engine_options, real_engines
     from ppsmoke_worker.reference import generate
 
     from ppsmoke.worker_protocol import Sampling
 
-    engines = real_engines("CPU", os.environ.get("PP_WORKER_WEIGHTS") or "f32")
+    engines = real_engines(engine_options(os.environ, "CPU"))
     loaded: dict[str, Any] = {}
 
     def engine_of(model: str) -> Any:

@@ -12,9 +12,9 @@ from fixtures.tiny_gguf import write_tiny_gguf
 CODE = """
 import json, sys
 from ppsmoke_worker.engine import EngineConfig
-from ppsmoke_worker.engines import real_engines
-engines = real_engines("CPU", "f32")
-import ppsmoke_worker.tinygrad_engine as tinygrad_engine
+from ppsmoke_worker.engines import EngineOptions, real_engines
+engines = real_engines(EngineOptions("CPU", "plain"))
+import ppsmoke_worker.plain_engine as plain_engine
 from ppsmoke_worker.kernels import BoundKernels
 def run():
     engine = engines.load(EngineConfig(sys.argv[1], 0, 3, 256, "CPU"))
@@ -22,7 +22,7 @@ def run():
     last = engine.forward("r", engine.embed([7]), 50, False)
     return [rows.tobytes().hex(), last.tobytes().hex(), engine.logits(last).tobytes().hex()]
 ours = run()
-tinygrad_engine.is_cpu = lambda name: False
+plain_engine.is_cpu = lambda name: False
 BoundKernels._native_calls = lambda self: None
 print(json.dumps([ours, run()]))
 """

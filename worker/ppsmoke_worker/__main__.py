@@ -52,7 +52,7 @@ def _serve(settings: WorkerSettings, writer: EventWriter) -> int:
         steps=None if settings.step_fd is None else open_step_socket(settings.step_fd),
     )
     reader.start()
-    engines = stub_engines(settings.stage) if settings.stub else real_engines(settings.device, settings.weights)
+    engines = stub_engines(settings.stage) if settings.stub else real_engines(settings.engine)
     server = Server(
         reader,
         writer,

@@ -9,11 +9,13 @@ import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 
 from ppsmoke.errors import CompilerUnavailable
 
-# A float sum may be reordered only with these; without them every dot product stays scalar, several times slower.
+# For tinygrad's own kernels. A float sum may be reordered only with these; without them every dot product stays scalar,
+# several times slower. The C kernels have their vectors, and the order of their sums, written down.
 SPEED_FLAGS = ("-O3", "-fassociative-math", "-fno-signed-zeros", "-fno-trapping-math")
 _TRY_S = 60.0
 _PROBE_SOURCE = "void probe(float* restrict a, const float* b) { for (int i = 0; i < 64; i++) a[0] += b[i]; }\n"
@@ -23,7 +25,8 @@ _VERSIONED_CLANGS = tuple(f"clang-{version}" for version in range(22, 13, -1))
 
 @dataclass(frozen=True, slots=True)
 class CpuCompiler:
-    """`command` is clang, or zig and `clang`; `identity` changes with its version, its flags and this machine's CPU."""
+    """`command` is clang, or zig and `clang`; `flags` go with all kernels. `identity` changes with its version,
+    all flags, this machine's CPU and the version of tinygrad."""
 
     command: tuple[str, ...]
     flags: tuple[str, ...]
@@ -33,7 +36,8 @@ class CpuCompiler:
 
 def find_compiler(env: Mapping[str, str], cache_dir: Path) -> CpuCompiler:
     """The first compiler that compiles what tinygrad asks for; raises CompilerUnavailable with what was tried."""
-    flags: tuple[str, ...] = SPEED_FLAGS
+    # Contraction decides about bits, so it is not left to a default.
+    flags: tuple[str, ...] = ("-ffp-contract=on",)
     if _machine() == "x86_64":
         flags = (*flags, "-mprefer-vector-width=512")
     # zig keeps caches; they must not end up in the current directory or in /tmp.
@@ -97,7 +101,7 @@ def _try(command: tuple[str, ...], flags: tuple[str, ...], env: Mapping[str, str
     """None when it works, else the reason."""
     arch = _machine()
     arch_flags = ("-ffixed-x18", "-mcpu=native") if arch == "arm64" else ("-march=native",)
-    arguments = (*tinygrad_arguments(arch, arch_flags), *flags, "-", "-o", "-")
+    arguments = (*tinygrad_arguments(arch, arch_flags), *flags, *SPEED_FLAGS, "-", "-o", "-")
     try:
         done = subprocess.run(
             [*command, *arguments],
@@ -116,7 +120,14 @@ def _try(command: tuple[str, ...], flags: tuple[str, ...], env: Mapping[str, str
 
 def _identity(command: tuple[str, ...], flags: tuple[str, ...], env: Mapping[str, str]) -> str:
     version = subprocess.run([*command, "--version"], capture_output=True, env=env, timeout=_TRY_S, check=False).stdout
-    parts = (*command, *flags, version.decode(errors="replace"), _cpu_model())
+    parts = (
+        *command,
+        *flags,
+        *SPEED_FLAGS,
+        metadata.version("tinygrad"),
+        version.decode(errors="replace"),
+        _cpu_model(),
+    )
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 

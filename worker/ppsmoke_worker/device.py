@@ -35,10 +35,11 @@ _PROBE = "from tinygrad import Tensor; assert (Tensor([1.0, 2.0]).half().realize
 
 @dataclass(frozen=True, slots=True)
 class DeviceSettings:
-    """`name` as tinygrad has it; `compiler` on the CPU only."""
+    """`name` as tinygrad has it; `compiler` on the CPU only; `reason` says why it is this device."""
 
     name: str
     compiler: CpuCompiler | None
+    reason: str
 
 
 def prepare_device(wanted: str | None, env: MutableMapping[str, str]) -> DeviceSettings:
@@ -48,15 +49,15 @@ def prepare_device(wanted: str | None, env: MutableMapping[str, str]) -> DeviceS
     cache_dir = default_cache_dir(env)
     for variable in _READ_BY_TINYGRAD.split():
         env.pop(variable, None)
-    name = wanted or _first_nvidia_that_works(env, cache_dir) or "CPU"
+    name, reason = (wanted, "as asked for") if wanted else _first_that_works(env, cache_dir)
     env["DEV"] = name
     if name.split(":")[0].upper() != "CPU":
         _use_cache(env, cache_dir, name.replace(":", "-").replace("/", "-"))
-        return DeviceSettings(name, None)
+        return DeviceSettings(name, None, reason)
     env.update(_CPU)
     compiler = find_compiler(env, cache_dir)
     _use_cache(env, cache_dir, f"cpu-{compiler.identity}")
-    return DeviceSettings(name, compiler)
+    return DeviceSettings(name, compiler, reason)
 
 
 def is_cpu(name: str) -> bool:
@@ -82,11 +83,11 @@ def _use_cache(env: MutableMapping[str, str], cache_dir: Path, key: str) -> None
     env["CACHEDB"] = str(path)
 
 
-def _first_nvidia_that_works(env: Mapping[str, str], cache_dir: Path) -> str | None:
-    """In a process of its own: a backend that failed to open leaves its traces in tinygrad."""
+def _first_that_works(env: Mapping[str, str], cache_dir: Path) -> tuple[str, str]:
+    """The device and why. Tried in another process: a backend that failed to open leaves its traces in tinygrad."""
     if not any(Path(node).exists() for node in ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg")):
-        return None
-    problems = []
+        return "CPU", "there is no NVIDIA GPU"
+    problems: list[str] = []
     for name in _NVIDIA_ORDER:
         probe_env = {**env, "DEV": name, "CACHELEVEL": "0"}
         try:
@@ -97,7 +98,7 @@ def _first_nvidia_that_works(env: Mapping[str, str], cache_dir: Path) -> str | N
             problems.append(f"{name}: no answer within {_PROBE_S:g} s")
             continue
         if done.returncode == 0:
-            return name
+            return name, "; ".join(["the first that works", *problems])
         problems.append(f"{name}: {(done.stderr.decode(errors='replace').strip().splitlines() or ['?'])[-1][:200]}")
     raise DeviceUnavailable(
         f"there is an NVIDIA GPU, but tinygrad cannot use it ({'; '.join(problems)})",

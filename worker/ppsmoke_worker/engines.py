@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from ppsmoke.errors import BadNodeEnvironment
 from ppsmoke.stub_model import parse_stub_model
-from ppsmoke_worker.device import prepare_device
+from ppsmoke_worker.device import DeviceSettings, is_cpu, prepare_device
 from ppsmoke_worker.engine import Engine, EngineConfig
 from ppsmoke_worker.stub import StubEngine
+from ppsmoke_worker.threads import choose_threads
+
+ENGINES = ("kernels", "plain")
+WEIGHTS = ("f32", "f16")
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +26,31 @@ class Engines:
     count_layers: Callable[[str], int]
 
 
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """What the user asked for; None leaves the choice here. `num_stages` share this machine's cores in prefill."""
+
+    device: str | None = None
+    engine: str | None = None
+    weights: str | None = None
+    threads: int | None = None
+    num_stages: int | None = None
+
+
+def engine_options(env: Mapping[str, str], device: str | None = None, num_stages: int | None = None) -> EngineOptions:
+    """From the environment; raises BadNodeEnvironment."""
+    threads = env.get("PP_WORKER_THREADS") or None
+    if threads is not None and not (threads.isdecimal() and 0 < int(threads) <= 1024):
+        raise BadNodeEnvironment(f"PP_WORKER_THREADS is a number of threads, not {threads!r}")
+    return EngineOptions(
+        device,
+        _one_of(ENGINES, env, "PP_WORKER_ENGINE"),
+        _one_of(WEIGHTS, env, "PP_WORKER_WEIGHTS"),
+        None if threads is None else int(threads),
+        num_stages,
+    )
+
+
 def stub_engines(stage: int | None) -> Engines:
     def load(config: EngineConfig) -> Engine:
         return StubEngine(config, stage)
@@ -27,14 +58,52 @@ def stub_engines(stage: int | None) -> Engines:
     return Engines(load, lambda model: parse_stub_model(model).layers)
 
 
-def real_engines(device: str | None, weights: str) -> Engines:
-    """Raises CompilerUnavailable and DeviceUnavailable."""
-    settings = prepare_device(device, os.environ)
+def real_engines(options: EngineOptions) -> Engines:
+    """Raises BadNodeEnvironment, CompilerUnavailable and DeviceUnavailable."""
+    settings = prepare_device(options.device, os.environ)
+    engine, reason = _choose(options, settings)
+    threads = choose_threads(options.threads, options.num_stages)
+    weights = options.weights or ("f32" if is_cpu(settings.name) else "f16")
+    note = f"engine {engine} on {settings.name}: {reason}"
+    if engine == "kernels":
+        note += f"; {threads.decode} threads, {threads.prefill} in prefill"
+    else:
+        note += f"; weights as {weights}"
+    print(note, file=sys.stderr, flush=True)
+
     # Here and not above: the stub must run where tinygrad is absent, and tinygrad reads its settings from the
     # environment while it is imported.
-    from ppsmoke_worker.tinygrad_engine import TinygradEngine, count_layers
+    from ppsmoke_worker.opened_model import count_layers
 
     def load(config: EngineConfig) -> Engine:
-        return TinygradEngine(config, settings, weights=weights)
+        if engine == "kernels":
+            from ppsmoke_worker.kernel_engine import KernelEngine
+
+            return KernelEngine(config, settings, threads)
+        from ppsmoke_worker.plain_engine import PlainEngine
+
+        return PlainEngine(config, settings, weights=weights)
 
     return Engines(load, count_layers)
+
+
+def _choose(options: EngineOptions, settings: DeviceSettings) -> tuple[str, str]:
+    """The engine and why it is that one."""
+    if options.engine == "kernels" and not is_cpu(settings.name):
+        raise BadNodeEnvironment(
+            f"the C kernels run on the CPU, not on {settings.name}", remedy="use --engine plain, or --device CPU"
+        )
+    if options.engine is not None:
+        return options.engine, "as asked for"
+    if not is_cpu(settings.name):
+        return "plain", settings.reason
+    if options.weights is not None:
+        return "plain", "weights other than the file's were asked for"
+    return "kernels", settings.reason
+
+
+def _one_of(choices: tuple[str, ...], env: Mapping[str, str], name: str) -> str | None:
+    value = env.get(name) or None
+    if value is not None and value not in choices:
+        raise BadNodeEnvironment(f"{name} is one of {', '.join(choices)}, not {value!r}")
+    return value

@@ -80,7 +80,7 @@ def _run_kernel(settings: DeviceSettings) -> None:
         if settings.compiler is not None:
             from ppsmoke_worker.clang import use_compiler
 
-            use_compiler(settings.compiler)
+            use_compiler(settings.compiler, ())
         from tinygrad import Tensor
 
         total = (Tensor([1.0, 2.0]).realize() + 1).sum().item()

@@ -2,8 +2,8 @@
 
 `python -m ppsmoke_worker.reference` reads one JSON object from stdin until its end: `model`, `context`, `tokens` (the
 prompt), `max_tokens`, and optionally `device`, `stop_token_ids`, `sampling`. It writes `{"status": "ready", "device",
-"load_s", "compile_s"}` before it begins, a line `{"token": id}` for each token as it comes, then `{"tokens": [...], "finish_reason": "eos" | "max_tokens" | "context"}`. A stop token is the last
-one of `tokens`. An error is one line `{"status": "fatal", "code", "message", "remedy"}`.
+"load_s", "compile_s"}` before it begins, a line `{"token": id}` for each token as it comes, then `{"tokens": [...],
+"finish_reason": "eos" | "max_tokens" | "context"}`. A stop token is the last one of `tokens`. An error is one line `{"status": "fatal", "code", "message", "remedy"}`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ppsmoke.stub_model import is_stub_model
 from ppsmoke.worker_protocol import Sampling, int_field, parse_sampling, text_field, token_list_field
 from ppsmoke_worker.channel import EventWriter, die_with
 from ppsmoke_worker.engine import Engine, EngineConfig
-from ppsmoke_worker.engines import real_engines, stub_engines
+from ppsmoke_worker.engines import engine_options, real_engines, stub_engines
 
 _REQUEST_ID = "reference"
 _MAX = 1 << 24
@@ -78,8 +78,7 @@ def _answer(request: bytes, writer: EventWriter) -> int:
         raise MalformedRequest("tokens is empty")
     if len(prompt) > context:
         raise ContextExceeded(f"a prompt of {len(prompt)} tokens does not fit into a context of {context}")
-    weights = os.environ.get("PP_WORKER_WEIGHTS") or "f32"
-    engines = stub_engines(None) if is_stub_model(model) else real_engines(device, weights)
+    engines = stub_engines(None) if is_stub_model(model) else real_engines(engine_options(os.environ, device))
     engine = engines.load(EngineConfig(model, 0, engines.count_layers(model), context, device))
     writer.line({"status": "ready", "device": engine.device, "load_s": engine.load_s, "compile_s": engine.compile_s})
     tokens: list[int] = []

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ppsmoke.errors import BadNodeEnvironment
+from ppsmoke_worker.engines import ENGINES, WEIGHTS, EngineOptions, engine_options
 
 DEFAULT_CONTEXT = 2048
-WEIGHTS = ("f32", "f16")
 
 _EPILOG = """\
 Every option has an environment variable: STAGE, NUM_STAGES, PP_MODEL, PP_CONTEXT, PP_DEVICE, PP_WORKER_STUB=1,
-PP_WORKER_WEIGHTS. PP_SMOKE_CACHE is the directory of compiled kernels (else $XDG_CACHE_HOME/pp-smoke-run, else
-~/.cache/pp-smoke-run). PP_WORKER_PARENT=PID makes the worker end with that process; a node sets it, and with
-PP_WORKER_STEP_FD a socket of its own for the steps, in binary frames.
+PP_WORKER_ENGINE, PP_WORKER_WEIGHTS, PP_WORKER_THREADS. PP_SMOKE_CACHE is the directory of compiled kernels (else
+$XDG_CACHE_HOME/pp-smoke-run, else ~/.cache/pp-smoke-run). PP_WORKER_PARENT=PID makes the worker end with that process;
+a node sets it, and with PP_WORKER_STEP_FD a socket of its own for the steps, in binary frames.
 
---weights f32 keeps the exact values of the file. f16 takes half the memory and about half the time a token, but rounds:
-where two tokens are almost equally likely it may choose the other one. All stages of a chain need the same.
+--engine kernels, the default on the CPU, computes in C on the weights as they are in the file. --engine plain computes
+in tinygrad's own operations: on a GPU, or on the CPU several times slower, with weights as float32 or, rounded, as
+float16. Where two tokens are almost equally likely another engine may choose the other one: all stages of a chain need
+the same.
 
 requests and replies are lines of JSON on stdin and stdout; logs go to stderr. The worker begins with a ready line (or a
 fatal one), answers requests in order, and ends on shutdown or at the end of its input. hidden_b64 is base64 of
@@ -57,7 +59,7 @@ class WorkerSettings:
     context: int
     device: str | None
     stub: bool
-    weights: str
+    engine: EngineOptions
     parent: int | None
     step_fd: int | None = None
 
@@ -75,14 +77,19 @@ def read_settings(arguments: Sequence[str], env: Mapping[str, str]) -> WorkerSet
     parser.add_argument("--model", help="path of a GGUF file, or stub:layers=8,... with --stub")
     parser.add_argument("--context", type=int, help=f"positions a request may hold (default {DEFAULT_CONTEXT})")
     parser.add_argument("--device", help="tinygrad device such as CPU or CUDA (default: the first that works)")
-    parser.add_argument("--weights", choices=WEIGHTS, help="how matrices are kept in memory (default f32)")
+    parser.add_argument("--weights", choices=WEIGHTS, help="of the plain engine (default f32 on the CPU, else f16)")
+    parser.add_argument("--engine", choices=ENGINES, help="default: kernels on the CPU, else plain")
+    parser.add_argument("--threads", type=int, help="of the kernels (default: all cores; in prefill the stage's share)")
     parser.add_argument(
         "--stub", action="store_true", help="a deterministic worker without tinygrad and without a file"
     )
     options = parser.parse_args(arguments)
-    weights = options.weights or env.get("PP_WORKER_WEIGHTS") or "f32"
-    if weights not in WEIGHTS:
-        raise BadNodeEnvironment(f"PP_WORKER_WEIGHTS is one of {', '.join(WEIGHTS)}, not {weights!r}")
+    named = {
+        "PP_WORKER_ENGINE": options.engine,
+        "PP_WORKER_WEIGHTS": options.weights,
+        "PP_WORKER_THREADS": None if options.threads is None else str(options.threads),
+    }
+    engine = engine_options({**env, **{name: value for name, value in named.items() if value is not None}})
     settings = WorkerSettings(
         stage=options.stage if options.stage is not None else _number(env, "STAGE"),
         num_stages=options.num_stages if options.num_stages is not None else _number(env, "NUM_STAGES"),
@@ -90,7 +97,7 @@ def read_settings(arguments: Sequence[str], env: Mapping[str, str]) -> WorkerSet
         context=options.context if options.context is not None else _number(env, "PP_CONTEXT") or DEFAULT_CONTEXT,
         device=options.device or env.get("PP_DEVICE") or None,
         stub=options.stub or env.get("PP_WORKER_STUB", "") not in ("", "0"),
-        weights=weights,
+        engine=engine,
         parent=_number(env, "PP_WORKER_PARENT"),
         step_fd=_number(env, "PP_WORKER_STEP_FD"),
     )
@@ -98,7 +105,8 @@ def read_settings(arguments: Sequence[str], env: Mapping[str, str]) -> WorkerSet
         raise BadNodeEnvironment("STAGE and NUM_STAGES go together", remedy="set both or neither")
     if settings.context < 1:
         raise BadNodeEnvironment(f"a context of {settings.context} positions holds nothing")
-    return settings
+    asked = replace(settings.engine, device=settings.device, num_stages=settings.num_stages)
+    return replace(settings, engine=asked)
 
 
 def _number(env: Mapping[str, str], name: str) -> int | None:

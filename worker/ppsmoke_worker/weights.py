@@ -10,10 +10,9 @@ from numpy.typing import NDArray
 from tinygrad import Tensor
 
 from ppsmoke.errors import UnsupportedModel
-from ppsmoke.gguf_file import GgufFile
-from ppsmoke.model_facts import ModelFacts
 from ppsmoke_worker.block import BlockWeights
 from ppsmoke_worker.buffers import DeviceBuffer
+from ppsmoke_worker.opened_model import OpenedModel, rope_table, row_order
 
 _VALUES_A_PIECE = 1 << 22
 _LARGEST_F16 = float(np.finfo(np.float16).max)
@@ -22,19 +21,20 @@ _LARGEST_F16 = float(np.finfo(np.float16).max)
 class WeightLoader:
     """Matrices in `dtype`; norms, biases and tables always float32. Reads only the tensors it is asked for."""
 
-    def __init__(self, gguf: GgufFile, facts: ModelFacts, on_cpu: bool, dtype: type[np.floating[Any]]) -> None:
-        self._gguf = gguf
-        self._facts = facts
+    def __init__(self, model: OpenedModel, on_cpu: bool, dtype: type[np.floating[Any]]) -> None:
+        self._model = model
+        self._gguf = model.gguf
+        self._facts = model.facts
         self._on_cpu = on_cpu
         self._dtype = dtype
 
     def block(self, index: int) -> BlockWeights:
         facts, prefix = self._facts, f"blk.{index}"
-        q_order, k_order = self._row_order(facts.num_heads), self._row_order(facts.num_kv_heads)
+        q_order, k_order = row_order(facts, facts.num_heads), row_order(facts, facts.num_kv_heads)
         bias = None
         if facts.qkv_bias:
             q, k, v = (self._gguf.dequantize(f"{prefix}.attn_{name}.bias") for name in "qkv")
-            bias = self._vector(np.concatenate([q[q_order], k[k_order], v]))
+            bias = self._vector(np.concatenate([_in_order(q, q_order), _in_order(k, k_order), v]))
         attn = f"{prefix}.attn_"
         return BlockWeights(
             attn_norm=self._named_vector(f"{attn}norm.weight"),
@@ -54,22 +54,7 @@ class WeightLoader:
 
     def tables(self, positions: int) -> tuple[Tensor, Tensor]:
         """(positions, rope_dim) cosines and sines, and the positions themselves."""
-        facts = self._facts
-        frequencies = facts.rope_theta ** (-np.arange(0, facts.rope_dim, 2) / facts.rope_dim)
-        if facts.rope_freqs:
-            frequencies = frequencies / self._gguf.dequantize("rope_freqs.weight")
-        angles = np.arange(positions)[:, None] * frequencies[None]
-        table = np.concatenate([np.cos(angles), np.sin(angles)], axis=-1).astype(np.float32)
-        return self._vector(table), self._vector(np.arange(positions, dtype=np.float32))
-
-    def _row_order(self, heads: int) -> NDArray[np.int64]:
-        """llama GGUFs rotate neighbours; their rows are put so that dimension i pairs with i + rope_dim / 2."""
-        facts = self._facts
-        within = np.arange(facts.head_dim)
-        if not facts.rope_neox:
-            rotated = within[: facts.rope_dim].reshape(-1, 2).T.reshape(-1)
-            within = np.concatenate([rotated, within[facts.rope_dim :]])
-        return (np.arange(heads)[:, None] * facts.head_dim + within[None]).reshape(-1)
+        return self._vector(rope_table(self._model, positions)), self._vector(np.arange(positions, dtype=np.float32))
 
     def _named_vector(self, name: str) -> Tensor:
         return self._vector(self._gguf.dequantize(name))
@@ -98,3 +83,7 @@ class WeightLoader:
                         f"the tensor {name!r} has values that do not fit into f16", remedy="use --weights f32"
                     )
                 yield piece
+
+
+def _in_order(values: NDArray[np.float32], order: NDArray[np.int64] | None) -> NDArray[np.float32]:
+    return values if order is None else values[order]

@@ -1,4 +1,5 @@
-"""The engine that computes: tinygrad on one device, the blocks of one range. Import it after `prepare_device`."""
+"""The engine of other devices, and of a CPU on which the C kernels cannot be used: plain tensors in tinygrad. Import it
+after `prepare_device`."""
 
 from __future__ import annotations
 
@@ -6,36 +7,28 @@ import sqlite3
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from tinygrad import Tensor, UOp, dtypes
 from tinygrad.helpers import CACHELEVEL
 
-from ppsmoke.errors import BadPayload, CompilerUnavailable, DeviceUnavailable, PlanInvalid, PpError
-from ppsmoke.gguf_file import open_gguf
-from ppsmoke.model_facts import ModelFacts, read_model_facts
 from ppsmoke.stage_memory import CONTEXT_STEP, PREFILL_ROWS, padded_context, weight_width_bytes
-from ppsmoke.tokenizer import Tokenizer
-from ppsmoke.worker_protocol import HIDDEN_WIDTH_BYTES, Sampling
+from ppsmoke.worker_protocol import Sampling
 from ppsmoke_worker.block import BlockWeights, block_forward, head_forward
 from ppsmoke_worker.buffers import DeviceBuffer
 from ppsmoke_worker.clang import use_compiler
+from ppsmoke_worker.compiler import SPEED_FLAGS
 from ppsmoke_worker.device import DeviceSettings, is_cpu
-from ppsmoke_worker.engine import EngineConfig, Rows
+from ppsmoke_worker.device_check import check_device
+from ppsmoke_worker.engine import EngineConfig, Rows, Vocabulary
 from ppsmoke_worker.kernels import BoundKernels, Kernels
+from ppsmoke_worker.opened_model import OpenedModel
 from ppsmoke_worker.sampling import sample
 from ppsmoke_worker.weights import WeightLoader
 
 _DECODE_ROWS = 1
-
-
-def count_layers(model: str) -> int:
-    """The number of blocks of a model; raises what opening it raises."""
-    with open_gguf(Path(model)) as gguf:
-        return read_model_facts(gguf).num_layers
 
 
 @dataclass(slots=True)
@@ -46,32 +39,29 @@ class _Cache:
     passes: dict[int, list[BoundKernels]]
 
 
-class TinygradEngine:
+class PlainEngine:
     """Matrices are kept as float16 or float32 (see weight_width_bytes); everything else is float32."""
+
+    name = "plain"
 
     def __init__(self, config: EngineConfig, settings: DeviceSettings, *, weights: str = "f32") -> None:
         started = time.monotonic()
         self.device = settings.name
         self._on_cpu = is_cpu(settings.name)
-        self._gguf = open_gguf(Path(config.model))
-        self._facts = read_model_facts(self._gguf)
-        if not 0 <= config.layer_start < config.layer_end <= self._facts.num_layers:
-            raise PlanInvalid(
-                f"blocks [{config.layer_start}, {config.layer_end}) are not in a model of {self._facts.num_layers}"
-            )
+        self._model = OpenedModel(config)
+        self._facts = self._model.facts
         self._context = config.context
-        self.facts: Mapping[str, Any] = _wire_facts(self._facts)
-        self._tokenizer: Tokenizer | None = None
+        self.facts: Mapping[str, Any] = self._model.wire_facts
         dtype = np.float16 if weight_width_bytes(weights) == 2 else np.float32
-        _probe(settings, dtypes.float16 if dtype is np.float16 else dtypes.float32)
-        loader = WeightLoader(self._gguf, self._facts, self._on_cpu, dtype)
+        if settings.compiler is not None:
+            use_compiler(settings.compiler, SPEED_FLAGS)
+        check_device(settings, dtypes.float16 if dtype is np.float16 else dtypes.float32)
+        loader = WeightLoader(self._model, self._on_cpu, dtype)
         self._blocks = [loader.block(index) for index in range(config.layer_start, config.layer_end)]
         self._rope, self._positions = loader.tables(padded_context(config.context))
-        is_last = config.layer_end == self._facts.num_layers
-        self._head = loader.head() if is_last else None
-        self.bytes_loaded = self._gguf.bytes_touched
-        if config.layer_start > 0:
-            self._gguf.close()
+        self._head = loader.head() if self._model.is_last else None
+        self.bytes_loaded = self._model.gguf.bytes_touched
+        self._model.weights_are_read()
         self.load_s = time.monotonic() - started
         self._bound_head: BoundKernels | None = None
         started = time.monotonic()
@@ -79,15 +69,11 @@ class TinygradEngine:
         self.compile_s = time.monotonic() - started
 
     @property
-    def vocabulary(self) -> Tokenizer:
-        if self._tokenizer is None:
-            self._tokenizer = Tokenizer.from_gguf(self._gguf.metadata)
-        return self._tokenizer
+    def vocabulary(self) -> Vocabulary:
+        return self._model.vocabulary
 
     def embed(self, tokens: Sequence[int]) -> Rows:
-        if max(tokens) >= self._facts.vocab_size:
-            raise BadPayload(f"token {max(tokens)} is outside the vocabulary of {self._facts.vocab_size}")
-        return self._gguf.dequantize_rows("token_embd.weight", tokens)
+        return self._model.embed(tokens)
 
     def forward(self, request_id: str, rows: Rows, position: int, is_prefill: bool) -> Rows:
         cache = self._caches.get(request_id)
@@ -125,7 +111,7 @@ class TinygradEngine:
         self._blocks.clear()
         self._head = self._bound_head = None
         self._kernels.clear()
-        self._gguf.close()
+        self._model.gguf.close()
 
     def _pass(self, cache: _Cache, rows: Rows, position: int, width: int) -> Rows:
         buffer = self._rows[width]
@@ -216,29 +202,3 @@ def _compiled(function: Any, arguments: tuple[Any, ...], weights: Mapping[str, T
         print(f"kernels are no longer cached: {error}", file=sys.stderr, flush=True)
         CACHELEVEL.value = 0
         return Kernels(function, arguments, weights)
-
-
-def _probe(settings: DeviceSettings, dtype: Any) -> None:
-    """One tiny kernel before anything else; raises CompilerUnavailable or DeviceUnavailable."""
-    if settings.compiler is not None:
-        use_compiler(settings.compiler)
-    try:
-        if (Tensor([1.0, 2.0], dtype=dtype).realize().float() + 1).sum().item() == 5.0:
-            return
-        problem = "it computes wrong sums"
-    except PpError:
-        raise
-    except Exception as error:
-        problem = f"{type(error).__name__}: {error}"
-        if settings.compiler is not None:
-            raise CompilerUnavailable(
-                f"the C compiler {' '.join(settings.compiler.command)} builds no kernel that runs here ({problem})",
-                remedy="pip install ziglang, or name another clang by CC=/path/to/clang",
-            ) from error
-    raise DeviceUnavailable(
-        f"the device {settings.name} does not work ({problem})", remedy="name another by --device, such as CPU"
-    )
-
-
-def _wire_facts(facts: ModelFacts) -> dict[str, Any]:
-    return {**asdict(facts), "dtype_family": "float", "dtype_width_bytes": HIDDEN_WIDTH_BYTES}

@@ -1,0 +1,404 @@
+// A stage's blocks, and the head if it has one, for some tokens at consecutive positions: one call a pass. llama, qwen2 and
+// qwen3; float32 activations. The engine puts the sizes of the model before this text:
+//
+//   HIDDEN FFN HEADS KV_HEADS HEAD_DIM ROPE_DIM  QKV_BIAS QK_NORM (0 or 1)  EPSILON  FORMATS(f)  CHUNK: tokens at once
+//
+// Every head rotates dimension i with i + ROPE_DIM / 2: the engine has put the rows of llama's matrices in that order.
+
+struct block {
+  const float *attention_norm, *ffn_norm, *query_bias, *key_bias, *value_bias, *query_norm, *key_norm;
+  struct matrix query, key, value, output, gate, up, down;
+};
+
+struct model {
+  i64 blocks;
+  const struct block* block;
+  const float* output_norm;  // of the head
+  struct matrix head;
+  const float* rope;  // of every position: ROPE_DIM / 2 cosines, then as many sines
+  i64 context;        // positions of a cache, a multiple of LANES
+  float* shared;      // activations that all threads work on
+  float* own;         // each thread's, one behind the other
+};
+
+// What one call does. Rows are HIDDEN floats.
+struct pass {
+  i64 threads;
+  i64 position, tokens;
+  const float* rows;
+  float* result;  // or 0
+  float* cache;   // of the request: for each block its keys, then its values
+  float* logits;  // of the last row, or 0
+};
+
+// All that a call finds in memory, written by the engine but for what is said there and for the three sizes.
+struct stage {
+  struct model model;
+  i64 shared_floats, own_floats, cache_floats;  // of all threads, of each thread, of each block's cache
+  struct team team;
+  struct pass shown;  // to the helping threads
+};
+_Static_assert(__builtin_offsetof(struct stage, team) == 128, "the engine's layout of struct stage");
+
+#define GROUPS_OF(columns) CEIL_DIV(columns, GROUP)
+#define HEADS_A_KV (HEADS / KV_HEADS)
+#define QUERIES ROUND_UP(HEADS * HEAD_DIM, TILE)
+#define KEYS ROUND_UP(KV_HEADS * HEAD_DIM, TILE)
+#define HIDDEN_PADDED ROUND_UP(HIDDEN, TILE)
+#define FFN_PADDED ROUND_UP(FFN, TILE)
+#define VALUE_DIM ROUND_UP(HEAD_DIM, LANES)
+#define SCALE (1.0f / __builtin_sqrtf(HEAD_DIM))
+
+// Keys lie with positions along the lanes, values with dimensions along them: [head][position / 16][dimension][16] and
+// [head][position][dimension].
+#define KEY_FLOATS(context) (KV_HEADS * (context) * HEAD_DIM)
+#define VALUE_FLOATS(context) (KV_HEADS * (context) * VALUE_DIM)
+
+// Activations that all threads work on, CHUNK rows each.
+#define AT_ROWS 0
+#define AT_QUERIES (AT_ROWS + CHUNK * HIDDEN_PADDED)
+#define AT_KEYS (AT_QUERIES + CHUNK * QUERIES)
+#define AT_VALUES (AT_KEYS + CHUNK * KEYS)
+#define AT_MIXED (AT_VALUES + CHUNK * KEYS)
+#define AT_INNER (AT_MIXED + CHUNK * QUERIES)
+#define SHARED_FLOATS (AT_INNER + CHUNK * FFN_PADDED)
+
+// Each thread's own: normalised rows, sums of them, two tiles of a product, scores of the heads that share keys.
+#define MAX2(a, b) ((a) > (b) ? (a) : (b))
+#define SUMS ROUND_UP(2 * GROUPS_OF(MAX2(MAX2(HIDDEN, FFN), HEADS * HEAD_DIM)), LANES)
+#define OWN_NORMED 0
+#define OWN_SUMS (OWN_NORMED + CHUNK * HIDDEN_PADDED)
+#define OWN_TILE (OWN_SUMS + CHUNK * SUMS)
+#define OWN_SECOND_TILE (OWN_TILE + CHUNK * TILE)
+#define OWN_SCORES (OWN_SECOND_TILE + CHUNK * TILE)
+#define OWN_FLOATS(context) (OWN_SCORES + HEADS_A_KV * (context))
+
+struct thread {
+  struct walk walk;
+  const struct model* model;
+  const struct pass* pass;
+  float *shared, *own;
+  i64 position, count;  // of the chunk
+};
+
+static void normalise(float* out, const float* row, const float* weight, i64 size) {
+  vf32 squares = {};
+  i64 i = 0;
+  for (; i + LANES <= size; i += LANES) {
+    vf32 x = *(const vf32_anywhere*)(row + i);
+    squares += x * x;
+  }
+  float sum = sum_lanes(squares);
+  for (; i < size; i++) sum += row[i] * row[i];
+  const float factor = 1.0f / __builtin_sqrtf(sum / size + EPSILON);
+  for (i = 0; i + LANES <= size; i += LANES)
+    *(vf32_anywhere*)(out + i) = *(const vf32_anywhere*)(row + i) * factor * *(const vf32_anywhere*)(weight + i);
+  for (; i < size; i++) out[i] = row[i] * factor * weight[i];
+}
+
+// Every thread prepares what it multiplies with: that costs less than waiting for another to do it.
+static struct activations normalised_rows(struct thread* thread, const float* weight) {
+  float *normed = thread->own + OWN_NORMED, *sums = thread->own + OWN_SUMS;
+  for (i64 t = 0; t < thread->count; t++) {
+    normalise(normed + t * HIDDEN_PADDED, thread->shared + AT_ROWS + t * HIDDEN_PADDED, weight, HIDDEN);
+    sum_halves(sums + t * SUMS, normed + t * HIDDEN_PADDED, GROUPS_OF(HIDDEN));
+  }
+  return (struct activations){normed, sums, HIDDEN_PADDED, SUMS};
+}
+
+static struct activations summed(struct thread* thread, const float* values, i64 stride, i64 groups) {
+  float* sums = thread->own + OWN_SUMS;
+  for (i64 t = 0; t < thread->count; t++) sum_halves(sums + t * SUMS, values + t * stride, groups);
+  return (struct activations){values, sums, stride, SUMS};
+}
+
+static void project(struct thread* thread, const struct matrix* matrix, i64 tile, const struct activations* in,
+                    const float* bias, float* out, i64 stride) {
+  float* product = thread->own + OWN_TILE;
+  multiply_tile(product, matrix, tile, in, thread->count);
+  for (i64 t = 0; t < thread->count; t++)
+    for (i64 i = 0; i < TILE; i += LANES) {
+      vf32 sum = *(const vf32*)(product + t * TILE + i);
+      if (bias) sum += *(const vf32*)(bias + tile * TILE + i);
+      *(vf32*)(out + t * stride + tile * TILE + i) = sum;
+    }
+}
+
+static void queries_keys_values(struct thread* thread, const struct block* block) {
+  const i64 queries = block->query.tiles, keys = queries + block->key.tiles, pieces = keys + block->value.tiles;
+  if (phase_is_open(&thread->walk)) {
+    const struct activations in = normalised_rows(thread, block->attention_norm);
+    float* shared = thread->shared;
+    FOR_EACH_PIECE(&thread->walk, pieces)
+      if (piece < queries)
+        project(thread, &block->query, piece, &in, block->query_bias, shared + AT_QUERIES, QUERIES);
+      else if (piece < keys)
+        project(thread, &block->key, piece - queries, &in, block->key_bias, shared + AT_KEYS, KEYS);
+      else
+        project(thread, &block->value, piece - keys, &in, block->value_bias, shared + AT_VALUES, KEYS);
+  }
+  next_phase(&thread->walk);
+}
+
+static void rotate(float* head, const float* angles) {
+  for (int i = 0; i < ROPE_DIM / 2; i++) {
+    const float low = head[i], high = head[ROPE_DIM / 2 + i], cosine = angles[i], sine = angles[ROPE_DIM / 2 + i];
+    head[i] = low * cosine - high * sine;
+    head[ROPE_DIM / 2 + i] = high * cosine + low * sine;
+  }
+}
+
+// Positions enter queries and keys; keys and values enter the cache. A piece is one key/value head of the chunk.
+static void remember(struct thread* thread, const struct block* block, float* keys, float* values) {
+  const i64 context = thread->model->context;
+  FOR_EACH_PIECE(&thread->walk, KV_HEADS)
+    for (i64 t = 0; t < thread->count; t++) {
+      const i64 position = thread->position + t;
+      const float* angles = thread->model->rope + position * ROPE_DIM;
+      float* query = thread->shared + AT_QUERIES + t * QUERIES + piece * HEADS_A_KV * HEAD_DIM;
+      for (int i = 0; i < HEADS_A_KV; i++, query += HEAD_DIM) {
+        if (QK_NORM) normalise(query, query, block->query_norm, HEAD_DIM);
+        rotate(query, angles);
+      }
+      float* key = thread->shared + AT_KEYS + t * KEYS + piece * HEAD_DIM;
+      if (QK_NORM) normalise(key, key, block->key_norm, HEAD_DIM);
+      rotate(key, angles);
+      float* stored = keys + ((piece * context / LANES + position / LANES) * HEAD_DIM) * LANES + position % LANES;
+      for (int d = 0; d < HEAD_DIM; d++) stored[d * LANES] = key[d];
+      const float* value = thread->shared + AT_VALUES + t * KEYS + piece * HEAD_DIM;
+      for (int d = 0; d < HEAD_DIM; d++) values[(piece * context + position) * VALUE_DIM + d] = value[d];
+    }
+  next_phase(&thread->walk);
+}
+
+// Scores of the heads that share `keys` against `visible` positions, positions along the lanes; the padding gets -1e30.
+// Returns each head's highest score in `highest`.
+static void score(float* scores, vf32 highest[HEADS_A_KV], const float* query, const float* keys, i64 visible,
+                  i64 context) {
+  const vi32 lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  UNROLL for (int head = 0; head < HEADS_A_KV; head++) highest[head] = all_lanes(-1e30f);
+  for (i64 first = 0; first < visible; first += LANES, keys += HEAD_DIM * LANES) {
+    vf32 even[HEADS_A_KV], odd[HEADS_A_KV];
+    UNROLL for (int head = 0; head < HEADS_A_KV; head++) even[head] = odd[head] = (vf32){};
+    for (int d = 0; d < HEAD_DIM; d += 2) {
+      const vf32 here = *(const vf32*)(keys + d * LANES), next = *(const vf32*)(keys + (d + 1) * LANES);
+      UNROLL for (int head = 0; head < HEADS_A_KV; head++) {
+        even[head] += query[head * HEAD_DIM + d] * here;
+        odd[head] += query[head * HEAD_DIM + d + 1] * next;
+      }
+    }
+    const vi32 seen = lane + (int)first < (int)visible;
+    UNROLL for (int head = 0; head < HEADS_A_KV; head++) {
+      const vf32 s = where(seen, (even[head] + odd[head]) * SCALE, all_lanes(-1e30f));
+      highest[head] = where(s > highest[head], s, highest[head]);
+      *(vf32*)(scores + head * context + first) = s;
+    }
+  }
+}
+
+// Scores become shares; returns one over their sum.
+static float soften(float* scores, vf32 highest, i64 visible) {
+  const float max = max_lanes(highest);
+  vf32 sum = {};
+  for (i64 i = 0; i < visible; i += LANES) {
+    const vf32 share = exp_lanes(*(const vf32*)(scores + i) - max);
+    *(vf32*)(scores + i) = share;
+    sum += share;
+  }
+  return 1.0f / sum_lanes(sum);
+}
+
+// The sums of all these heads and vectors stay in registers.
+#if defined(__AVX512F__) || defined(__aarch64__)
+#define VALUE_VECTORS_AT_ONCE (HEADS_A_KV > 4 ? 2 : 4)
+#else
+#define VALUE_VECTORS_AT_ONCE (HEADS_A_KV > 3 ? 1 : 2)
+#endif
+
+INLINE void mix_part(float* out, const float* shares, const float factors[HEADS_A_KV], const float* values, i64 visible,
+                     i64 context, int first, const int vectors) {
+  vf32 sum[HEADS_A_KV][VALUE_VECTORS_AT_ONCE];
+  UNROLL for (int head = 0; head < HEADS_A_KV; head++)
+    UNROLL for (int v = 0; v < vectors; v++) sum[head][v] = (vf32){};
+  for (i64 p = 0; p < visible; p++)
+    UNROLL for (int v = 0; v < vectors; v++) {
+      const vf32 value = *(const vf32*)(values + p * VALUE_DIM + first + v * LANES);
+      UNROLL for (int head = 0; head < HEADS_A_KV; head++) sum[head][v] += shares[head * context + p] * value;
+    }
+  UNROLL for (int head = 0; head < HEADS_A_KV; head++)
+    UNROLL for (int v = 0; v < vectors; v++) {
+      const vf32 mixed = sum[head][v] * factors[head];
+      const int dimension = first + v * LANES;
+      if (dimension + LANES <= HEAD_DIM)
+        *(vf32_anywhere*)(out + head * HEAD_DIM + dimension) = mixed;
+      else
+        for (int i = 0; dimension + i < HEAD_DIM; i++) out[head * HEAD_DIM + dimension + i] = mixed[i];
+    }
+}
+
+// A piece is one token and one key/value head.
+static void attend(struct thread* thread, const float* keys, const float* values) {
+  const i64 context = thread->model->context;
+  float* scores = thread->own + OWN_SCORES;
+  FOR_EACH_PIECE(&thread->walk, thread->count * KV_HEADS) {
+    const i64 t = piece / KV_HEADS, kv_head = piece % KV_HEADS, visible = thread->position + t + 1;
+    const i64 first_head = kv_head * HEADS_A_KV * HEAD_DIM;
+    vf32 highest[HEADS_A_KV];
+    float factors[HEADS_A_KV];
+    score(scores, highest, thread->shared + AT_QUERIES + t * QUERIES + first_head, keys + kv_head * context * HEAD_DIM,
+          visible, context);
+    UNROLL for (int head = 0; head < HEADS_A_KV; head++)
+      factors[head] = soften(scores + head * context, highest[head], visible);
+    float* out = thread->shared + AT_MIXED + t * QUERIES + first_head;
+    const float* from = values + kv_head * context * VALUE_DIM;
+    int d = 0;
+    for (; d + VALUE_VECTORS_AT_ONCE * LANES <= VALUE_DIM; d += VALUE_VECTORS_AT_ONCE * LANES)
+      mix_part(out, scores, factors, from, visible, context, d, VALUE_VECTORS_AT_ONCE);
+    for (; d < VALUE_DIM; d += LANES) mix_part(out, scores, factors, from, visible, context, d, 1);
+  }
+  next_phase(&thread->walk);
+}
+
+// Adds a product to the rows.
+static void project_back(struct thread* thread, const struct matrix* matrix, i64 from, i64 stride) {
+  if (phase_is_open(&thread->walk)) {
+    const struct activations in = summed(thread, thread->shared + from, stride, matrix->groups);
+    float *product = thread->own + OWN_TILE, *rows = thread->shared + AT_ROWS;
+    FOR_EACH_PIECE(&thread->walk, matrix->tiles) {
+      multiply_tile(product, matrix, piece, &in, thread->count);
+      for (i64 t = 0; t < thread->count; t++)
+        for (i64 i = 0; i < TILE; i += LANES)
+          *(vf32*)(rows + t * HIDDEN_PADDED + piece * TILE + i) += *(const vf32*)(product + t * TILE + i);
+    }
+  }
+  next_phase(&thread->walk);
+}
+
+static void gate_and_up(struct thread* thread, const struct block* block) {
+  if (phase_is_open(&thread->walk)) {
+    const struct activations in = normalised_rows(thread, block->ffn_norm);
+    float *gate = thread->own + OWN_TILE, *up = thread->own + OWN_SECOND_TILE, *inner = thread->shared + AT_INNER;
+    FOR_EACH_PIECE(&thread->walk, block->gate.tiles) {
+      multiply_tile(gate, &block->gate, piece, &in, thread->count);
+      multiply_tile(up, &block->up, piece, &in, thread->count);
+      for (i64 t = 0; t < thread->count; t++)
+        for (i64 i = 0; i < TILE; i += LANES) {
+          const vf32 g = *(const vf32*)(gate + t * TILE + i), u = *(const vf32*)(up + t * TILE + i);
+          *(vf32*)(inner + t * FFN_PADDED + piece * TILE + i) = silu_lanes(g) * u;
+        }
+    }
+  }
+  next_phase(&thread->walk);
+}
+
+// The rows of the chunk come in, or go out: a piece is one row.
+static void take_rows(struct thread* thread, i64 done) {
+  FOR_EACH_PIECE(&thread->walk, thread->count)
+    for (i64 i = 0; i < HIDDEN; i++)
+      thread->shared[AT_ROWS + piece * HIDDEN_PADDED + i] = thread->pass->rows[(done + piece) * HIDDEN + i];
+  next_phase(&thread->walk);
+}
+
+static void give_rows(struct thread* thread, i64 done) {
+  FOR_EACH_PIECE(&thread->walk, thread->count)
+    for (i64 i = 0; i < HIDDEN; i++)
+      thread->pass->result[(done + piece) * HIDDEN + i] = thread->shared[AT_ROWS + piece * HIDDEN_PADDED + i];
+  next_phase(&thread->walk);
+}
+
+static void compute_logits(struct thread* thread) {
+  const struct matrix* head = &thread->model->head;
+  if (phase_is_open(&thread->walk)) {
+    const i64 last = thread->count - 1;
+    float *row = thread->shared + AT_ROWS, *normed = thread->own + OWN_NORMED, *sums = thread->own + OWN_SUMS;
+    normalise(normed, row + last * HIDDEN_PADDED, thread->model->output_norm, HIDDEN);
+    sum_halves(sums, normed, GROUPS_OF(HIDDEN));
+    const struct activations in = {normed, sums, HIDDEN_PADDED, SUMS};
+    const i64 tiles_a_piece = 16, pieces = CEIL_DIV(head->tiles, tiles_a_piece);
+    FOR_EACH_PIECE(&thread->walk, pieces)
+      for (i64 tile = piece * tiles_a_piece; tile < (piece + 1) * tiles_a_piece && tile < head->tiles; tile++)
+        multiply_tile(thread->pass->logits + tile * TILE, head, tile, &in, 1);
+  }
+  next_phase(&thread->walk);
+}
+
+static void run_pass(struct thread* thread) {
+  const struct model* model = thread->model;
+  const struct pass* pass = thread->pass;
+  for (i64 done = 0; done < pass->tokens; done += thread->count) {
+    thread->position = pass->position + done;
+    thread->count = pass->tokens - done < CHUNK ? pass->tokens - done : CHUNK;
+    float* keys = pass->cache;
+    take_rows(thread, done);
+    if (pass->cache) // without one it is for the head alone
+    for (const struct block* block = model->block; block < model->block + model->blocks; block++) {
+      float* values = keys + KEY_FLOATS(model->context);
+      queries_keys_values(thread, block);
+      remember(thread, block, keys, values);
+      attend(thread, keys, values);
+      project_back(thread, &block->output, AT_MIXED, QUERIES);
+      gate_and_up(thread, block);
+      project_back(thread, &block->down, AT_INNER, FFN_PADDED);
+      keys = values + VALUE_FLOATS(model->context);
+    }
+    if (pass->result) give_rows(thread, done);
+  }
+  if (pass->logits) compute_logits(thread);
+}
+
+static struct thread thread_of(struct stage* stage, const struct pass* pass, i64 index) {
+  const struct walk walk = {&stage->team, open_phase(&stage->team), pass->threads == 1, 0};
+  const struct model* model = &stage->model;
+  return (struct thread){walk, model, pass, model->shared, model->own + index * OWN_FLOATS(model->context), 0, 0};
+}
+
+// One pass by this thread and, if there are to be several, by those that wait in help().
+static void lead(struct stage* stage, const struct pass* pass) {
+  struct team* team = &stage->team;
+  struct thread thread = thread_of(stage, pass, 0);
+  if (pass->threads > 1) {
+    __atomic_add_fetch(&team->generation, 1, __ATOMIC_SEQ_CST);
+    stage->shown = *pass;
+    team->first_phase = thread.walk.phase;
+    __atomic_add_fetch(&team->generation, 1, __ATOMIC_SEQ_CST);
+    if (__atomic_load_n(&team->idle, __ATOMIC_SEQ_CST)) wake_all(team, &team->generation);
+  }
+  run_pass(&thread);
+}
+
+// Takes part in passes until `stop`.
+static void help(struct stage* stage, i64 index) {
+  struct team* team = &stage->team;
+  for (u32 seen = 0, generation; (generation = next_generation(team, seen)) != STOPPED;) {
+    // A copy, as the next pass may be written down while this thread still looks for work in an old one.
+    const struct pass pass = stage->shown;
+    struct thread thread = thread_of(stage, &pass, index);
+    thread.walk.phase = team->first_phase;
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    if (__atomic_load_n(&team->generation, __ATOMIC_SEQ_CST) != generation) continue;
+    seen = generation;
+    if (index < pass.threads) run_pass(&thread);
+  }
+}
+
+// The one entry. Thread 0 runs a pass; the others help until STOP; MEASURE only says how much memory is needed.
+#define MEASURE (-1)
+#define STOP (-2)
+struct job {
+  i64 thread;
+  struct pass pass;
+};
+
+void pp_stage(struct stage* stage, struct job* job) {
+  if (job->thread == MEASURE) {
+    stage->shared_floats = SHARED_FLOATS;
+    stage->own_floats = OWN_FLOATS(stage->model.context);
+    stage->cache_floats = KEY_FLOATS(stage->model.context) + VALUE_FLOATS(stage->model.context);
+  } else if (job->thread == STOP) {
+    dismiss(&stage->team);
+  } else if (job->thread == 0) {
+    lead(stage, &job->pass);
+  } else {
+    help(stage, job->thread);
+  }
+}
