@@ -12,7 +12,7 @@ help:
 	@echo "make test       every test that needs no GPU and no money"
 	@echo "make test-slow  more models, more stages, more faults"
 	@echo "make gate       the pre-deploy gate alone: real binaries, real model, N = 2, 3, 5"
-	@echo "make bench      measure boot, first token and decode; JSON lines on stdout"
+	@echo "make bench      measure speed, start, memory; BENCH='--quick', BENCH='--llama-rpc DIR' and more"
 	@echo "make swim-table simulate how soon membership notices a death and how often it errs; about an hour of one core"
 	@echo "make lint       ruff and mypy"
 
@@ -52,7 +52,7 @@ gate: $(VENV)/installed-dev model
 	$(PYTEST) -m "gate and not slow" tests/e2e
 
 bench: $(VENV)/installed model
-	$(BIN)/python bench/chain.py
+	$(BIN)/python -m bench $(BENCH)
 
 swim-table: $(VENV)/installed
 	$(BIN)/python bench/swim_table.py --tables /dev/stderr
