@@ -8,6 +8,7 @@ import logging
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from ppsmoke.errors import DeadlineExceeded, ModelFetchFailed, PpError, error_class
@@ -22,7 +23,7 @@ _LINE_LIMIT = 1 << 20
 
 def is_local(model: str) -> bool:
     """Whether a worker can be given `model` as it is: a path, or the stub that was asked for."""
-    return is_stub_model(model) or model.startswith("/")
+    return is_stub_model(model) or model.startswith("/") or Path(model).exists()
 
 
 class ShareFetch:

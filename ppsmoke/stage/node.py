@@ -44,6 +44,7 @@ from ppsmoke.messages import (
 from ppsmoke.roles import Role
 from ppsmoke.stage import machine
 from ppsmoke.stage.actor import StageActor, Work
+from ppsmoke.stage.model_share import ShareFetch, is_local
 from ppsmoke.stage.settings import NodeSettings
 from ppsmoke.stage.timing import StepParts, StepTimes
 from ppsmoke.stage.wiring import Wiring, WiringDeadlines
@@ -86,6 +87,10 @@ class StageNode(MeshEvents):
         self._membership: JoinedMembership
         self._acceptor: EdgeAcceptor
         self._worker: WorkerProcess | None = None
+        self._worker_started = asyncio.Event()
+        self._starting: asyncio.Task[None] | None = None
+        self._model = settings.model  # what the worker was given: a file that is here
+        self._share = ShareFetch(stage=settings.stage, num_stages=settings.num_stages, on_progress=self._report)
         self._actor: StageActor
         self._state: machine.StageState
 
@@ -119,7 +124,10 @@ class StageNode(MeshEvents):
         try:
             self._announce(endpoint.ticket())
             await self._join()
-            await self._start_worker()
+            if is_local(settings.model):
+                await self._start_worker(settings.model)
+            else:
+                self._starting = self._spawn(self._fetch_and_start_worker())
             await self._register(stage_name(settings.stage))
             await self._ended
         finally:
@@ -150,13 +158,17 @@ class StageNode(MeshEvents):
             for node_id, ticket in known.items():
                 self._mesh.learn_address(node_id, ticket)
 
-    async def _start_worker(self) -> None:
+    async def _fetch_and_start_worker(self) -> None:
+        """The same for a model that is elsewhere: only the stage's share of it comes here."""
+        await self._start_worker(await self._share.of_stage(self._settings.model, self._settings.ready_timeout))
+
+    async def _start_worker(self, model: str) -> None:
         """Start the worker on the range that STAGE and NUM_STAGES imply, so that it loads while the cluster forms."""
         settings = self._settings
         self._worker = await WorkerProcess.spawn(
             stage=settings.stage,
             num_stages=settings.num_stages,
-            model=settings.model,
+            model=model,
             context=settings.context,
             device=settings.device or None,
             stub=settings.stub,
@@ -167,6 +179,8 @@ class StageNode(MeshEvents):
         )
         log.info("worker started, pid %d", self._worker.pid)
         self._worker.died.add_done_callback(self._worker_died)
+        self._model = model
+        self._worker_started.set()
 
     def _worker_died(self, died: asyncio.Future[WorkerDied]) -> None:
         if not died.cancelled():
@@ -261,20 +275,28 @@ class StageNode(MeshEvents):
             ready=lambda edge_id: self._dispatch(machine.EdgeReady(edge_id)),
             faulted=self._fail,
             load=lambda handle: self._dispatch_in_thread(machine.ObjectLoaded(handle)),
-            compute=self._compute,
+            begin=self._begin,
+            finish=self._finish,
             done=lambda handle: self._dispatch_in_thread(machine.StepDone(handle)),
+            leave=self._leave_worker,
         )
 
     async def _prepare_worker(self, wiring: Wiring, message: ProvisionStage) -> None:
         self._provisioned_at = time.monotonic()
+        if self._starting is not None:
+            # Bounded by the fetch's own deadline; a fetch that fails is a fault of this stage.
+            await self._worker_started.wait()
         worker = self._need_worker()
         self._report("loading and compiling")
         ready = await worker.wait_ready(self._settings.ready_timeout)
         wanted = (message.layer_start, message.layer_end_exclusive)
+        model = message.gguf_source.paths[0] if message.gguf_source.paths else self._model
         if (ready.layer_start, ready.layer_end) != wanted:
             log.info("the plan gives blocks %d..%d, reconfiguring the worker", *wanted)
+            if not message.gguf_source.paths and not is_local(self._settings.model):
+                model = await self._share.of_layers(self._settings.model, *wanted, self._settings.ready_timeout)
         ready = await worker.configure(
-            model=message.gguf_source.paths[0] if message.gguf_source.paths else self._settings.model,
+            model=model,
             layer_start=message.layer_start,
             layer_end=message.layer_end_exclusive,
             context=message.model.max_seq_len,
@@ -334,20 +356,28 @@ class StageNode(MeshEvents):
 
     # ---- executing
 
-    def _compute(self, work: Work, arrived: float) -> None:
-        """One step, in the data thread of the edge its object came on at `arrived`."""
-        wiring, steps = self._need_wiring(), self._need_worker().steps
-        wiring.first_written = 0.0
-        self._actor.handle(work)
-        ended = time.monotonic()
-        stamps = steps.stamps
+    def _begin(self, work: Work) -> bool:
+        """Have the worker begin at once where all says that the machine will agree: it judges meanwhile."""
+        return self._state.phase is machine.Phase.READY and self._actor.begin(work)
+
+    def _finish(self, work: Work, begun: bool, arrived: float) -> None:
+        """The rest of one step, in the data thread of the edge its object came on at `arrived`."""
+        if not begun and not self._actor.begin(work):
+            return
+        self._actor.finish(work)
+        stamps = self._need_worker().steps.stamps
+        written = self._need_wiring().first_written or stamps.back
         parts = StepParts(
             inward=stamps.began - arrived,
             compute=stamps.done - stamps.began,
             outward=stamps.back - stamps.done,
-            write=(wiring.first_written or ended) - stamps.back,
+            write=max(0.0, written - stamps.back),
         )
         self._times.add(parts, is_prefill=work.obj.sequence == 0)
+
+    def _leave_worker(self) -> None:
+        if self._worker is not None:
+            self._worker.steps.leave()
 
     # ---- ending
 
@@ -359,6 +389,9 @@ class StageNode(MeshEvents):
         self._dispatch(machine.EdgesStopped())
 
     async def _stop_worker(self) -> None:
+        if self._starting is not None:
+            self._starting.cancel()
+        await self._share.close()
         if self._worker is not None:
             computing = self._wiring is not None and self._wiring.computing
             await self._worker.stop(0.0 if computing else self._settings.stop_timeout)
@@ -404,6 +437,7 @@ class StageNode(MeshEvents):
     async def _shut_down(self) -> None:
         for task in list(self._tasks):
             task.cancel()
+        await self._share.close()
         if self._worker is not None:
             self._worker.steps.abandon()
             if self._wiring is not None:

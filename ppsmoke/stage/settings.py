@@ -85,7 +85,7 @@ class NodeSettings:
         _hex(r"([0-9a-f]{2})+", "an even number of hex digits"),
         secret=True,
     )
-    model: str = _variable("PP_MODEL", "path of the GGUF file (the first part of a split one)")
+    model: str = _variable("PP_MODEL", "GGUF file, or a known name or address to fetch this stage's share of")
     node_key: str = _variable(
         "PP_NODE_KEY",
         "this node's secret key, 64 hex digits; drawn if not given",
