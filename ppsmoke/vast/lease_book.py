@@ -178,6 +178,13 @@ class LeaseBook:
         self._post(ReplaceHost(stage, reason))
         return await self._held()
 
+    async def failure(self) -> PpError:
+        """Comes back when the book rolls back by itself, with the reason: the most that may be spent, say."""
+        while self.state.phase not in (Phase.RELEASING, Phase.DONE):
+            self._changed.clear()
+            await self._changed.wait()
+        return self.state.error or RunFailed("the rented machines were given back", phase="renting")
+
     async def release(self, reason: str, error: PpError | None = None) -> tuple[Unverified, ...]:
         """End everything; what could not be verified as destroyed, which is nothing if all went well."""
         cancelled = 0

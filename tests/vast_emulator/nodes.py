@@ -1,0 +1,107 @@
+"""Instances that are real processes: the very command and environment of a create call, run on this machine."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import psutil
+
+_MARK = "PP_EMULATOR_INSTANCE"
+
+
+class Nodes(Protocol):
+    """What runs inside instances."""
+
+    def start(self, instance_id: int, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        """Begin; a command that cannot be started counts as one that ended with 127."""
+
+    def exit_status(self, instance_id: int) -> int | None:
+        """None while it runs."""
+
+    def output(self, instance_id: int) -> str:
+        """All that it has written."""
+
+    def stop(self, instance_id: int) -> None:
+        """End it and all that it started. Nothing happens for an unknown one."""
+
+
+@dataclass(slots=True)
+class _Box:
+    process: subprocess.Popen[bytes] | None
+    home: Path
+
+
+class ProcessNodes:
+    """Each instance has a directory of its own as home and working directory; programs come from this PATH."""
+
+    def __init__(self, path: str | None = None) -> None:
+        self._path = path or os.environ.get("PATH", os.defpath)
+        self._root = Path(tempfile.mkdtemp(prefix="vast-emulator-"))
+        self._boxes: dict[int, _Box] = {}
+
+    def start(self, instance_id: int, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        home = self._root / str(instance_id)
+        home.mkdir()
+        variables = {name: value for name, value in environment.items() if not name.startswith("-")}
+        own = {"PATH": self._path, "HOME": str(home), "LANG": "C.UTF-8", "PYTHONUNBUFFERED": "1"}
+        with (home / "output.log").open("wb") as output:
+            try:
+                process = subprocess.Popen(
+                    list(command),
+                    cwd=home,
+                    env={**own, **variables, _MARK: str(instance_id)},
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                output.write(f"{error}\n".encode())
+                process = None
+        self._boxes[instance_id] = _Box(process, home)
+
+    def exit_status(self, instance_id: int) -> int | None:
+        box = self._boxes.get(instance_id)
+        return 127 if box is None or box.process is None else box.process.poll()
+
+    def output(self, instance_id: int) -> str:
+        box = self._boxes.get(instance_id)
+        if box is None:
+            return ""
+        return (box.home / "output.log").read_text(errors="replace")
+
+    def stop(self, instance_id: int) -> None:
+        box = self._boxes.pop(instance_id, None)
+        if box is None:
+            return
+        # A container takes everything in it down, also what began a session of its own.
+        inside = [process for process in psutil.process_iter() if _is_inside(process, instance_id)]
+        for process in inside:
+            with suppress(psutil.NoSuchProcess):
+                process.send_signal(signal.SIGKILL)
+        if box.process is not None:
+            box.process.wait()
+        psutil.wait_procs(inside, timeout=5)
+        shutil.rmtree(box.home, ignore_errors=True)
+
+    def close(self) -> None:
+        """End all instances."""
+        for instance_id in list(self._boxes):
+            self.stop(instance_id)
+        shutil.rmtree(self._root, ignore_errors=True)
+
+
+def _is_inside(process: psutil.Process, instance_id: int) -> bool:
+    try:
+        return process.environ().get(_MARK) == str(instance_id)
+    except (psutil.Error, OSError):
+        return False

@@ -1,0 +1,109 @@
+"""The emulator as an HTTP server, in threads of this process or as the whole of a program."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qsl, urlsplit
+
+from tests.vast_emulator.service import Reaction, Request, Service
+
+_HELD_MOST_S = 60.0
+_LOOK_S = 0.02
+
+
+class Server(ThreadingHTTPServer):
+    """One thread a connection; closing it lets go of the connections that a fault holds."""
+
+    daemon_threads = True
+    request_queue_size = 64
+
+    def __init__(self, service: Service, port: int = 0) -> None:
+        super().__init__(("127.0.0.1", port), _Handler)
+        self.service = service
+        self.closing = threading.Event()
+        service.base_url = self.url
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+    def server_close(self) -> None:
+        self.closing.set()
+        super().server_close()
+
+
+@contextmanager
+def serving(service: Service, port: int = 0) -> Iterator[Server]:
+    """The service under an address of this machine, until the end of the block."""
+    server = Server(service, port)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Server
+    protocol_version = "HTTP/1.1"
+    # Head and body go out in two writes; without this the second may wait for the client's acknowledgement.
+    disable_nagle_algorithm = True
+
+    def handle(self) -> None:
+        with suppress(ConnectionError):  # a client that has gone is its own affair
+            super().handle()
+
+    def _handle(self) -> None:
+        address = urlsplit(self.path)
+        length = int(self.headers.get("Content-Length") or 0)
+        scheme, _, key = (self.headers.get("Authorization") or "").partition(" ")
+        request = Request(
+            method=self.command,
+            path=address.path,
+            query=dict(parse_qsl(address.query)),
+            key=key if scheme == "Bearer" else None,
+            body=self.rfile.read(length),
+        )
+        self._send(self.server.service.react(request))
+
+    do_GET = do_PUT = do_POST = do_DELETE = _handle
+
+    def _send(self, reaction: Reaction) -> None:
+        answer = reaction.answer
+        if answer is None:
+            self.close_connection = True
+            if not reaction.drop:
+                self._hold()
+            return
+        with suppress(ConnectionError):
+            self.send_response(answer.status)
+            self.send_header("Content-Type", answer.content_type)
+            self.send_header("Content-Length", str(len(answer.body)))
+            for name, value in answer.headers.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(answer.body)
+
+    def _hold(self) -> None:
+        """Say nothing until the client has gone."""
+        self.connection.settimeout(_LOOK_S)
+        for _ in range(int(_HELD_MOST_S / _LOOK_S)):
+            if self.server.closing.is_set():
+                return
+            try:
+                if self.connection.recv(1, socket.MSG_PEEK) == b"":
+                    return
+            except TimeoutError:
+                continue
+            except OSError:
+                return
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing: the service keeps a record, and the program prints it."""
