@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ppsmoke.errors import DeadlineExceeded, PpError, RequestRejected, WorkerFailed
-from ppsmoke.step_frames import REPLY_ERROR, Head, decode_error, decode_token, encode_request
+from ppsmoke.step_frames import REPLY_ERROR, decode_error, decode_token, encode_request
 from ppsmoke.step_socket import StepSocket
 from ppsmoke.worker_pipe import error_from
-from ppsmoke.worker_protocol import GREEDY, REPLY_HIDDEN, REPLY_TOKEN, Op, Sampling, Step
+from ppsmoke.worker_protocol import REPLY_HIDDEN, REPLY_TOKEN, Op, Step, StepReply
 
 _EXPLAIN_S = 8.0
 
@@ -46,11 +46,11 @@ class StepsAbandoned(Exception):
 
 
 class StepChannel:
-    """The step ops of one worker, one at a time; for threads.
+    """The step ops of one worker, one at a time; for threads. `ask` and `answer` make one step, `run` is both.
 
-    Every op raises WorkerDied, DeadlineExceeded, or what the worker answered: the RequestRejected or EnvironmentFault
-    class of its code, else WorkerFailed; all name the stage and the phase. `abandon` makes the step in progress and
-    every later one raise StepsAbandoned at once.
+    They raise WorkerDied, DeadlineExceeded, or what the worker answered: the RequestRejected or EnvironmentFault class
+    of its code, else WorkerFailed; all name the stage and the phase. `abandon` makes the step in progress and every
+    later one raise StepsAbandoned at once.
 
     `doing` is the phase of the step in progress; `stamps` are those of the newest one.
     gone: asked in `loop` why the socket ended; log_tail: the worker's last log lines; forget: makes the worker forget a
@@ -78,32 +78,61 @@ class StepChannel:
         self._log_tail = log_tail
         self._forget = forget
         self._turn = threading.Lock()
+        self._asker = 0
+        self._step: Step
+        self._sent = 0.0
         self._abandoned = False
 
-    def embed_and_forward(self, request_id: str, tokens: Sequence[int], position: int) -> bytes:
-        """Prefill rows of these prompt tokens, `len(tokens) * hidden_dim` float32."""
-        return self._hidden(Step(Op.EMBED_AND_FORWARD, request_id, position, len(tokens), True, tuple(tokens)))
+    def ask(self, step: Step) -> None:
+        """Hand over a step; the thread that did so must hear the `answer`, or `leave`. Waits while another thread's is
+        computed."""
+        self._turn.acquire()
+        self._asker = threading.get_ident()
+        self._step = step
+        self.doing = f"{'prefill' if step.is_prefill else 'decode'} at position {step.position}"
+        if self._abandoned:
+            self._end_turn()
+            raise StepsAbandoned
+        try:
+            request = encode_request(step)
+            self._socket.deadline(self._deadlines.prefill_s if step.is_prefill else self._deadlines.step_s)
+            self._sent = time.monotonic()
+            self._socket.send(*request)
+        except (TimeoutError, OSError) as error:
+            raise self._failed(error) from None
 
-    def decode_step(self, request_id: str, token: int, position: int) -> bytes:
-        return self._hidden(Step(Op.DECODE_STEP, request_id, position, 1, False, (token,)))
+    def answer(self) -> StepReply:
+        """Wait for the outcome of the step that was asked for."""
+        step = self._step
+        try:
+            frame = self._socket.receive()
+            back = time.monotonic()
+        except (TimeoutError, OSError, RequestRejected) as error:
+            raise self._failed(error) from None
+        if frame is None:
+            raise self._failed(EOFError())
+        head, _, payload = frame
+        self.stamps = StepStamps(self._sent, head.first, head.second, back)
+        if head.code == REPLY_HIDDEN and step.op is not Op.FORWARD_AND_SAMPLE:
+            self._end_turn()
+            return StepReply(step.request_id, head.seq_len, payload)
+        if head.code == REPLY_TOKEN and step.op is Op.FORWARD_AND_SAMPLE:
+            self._end_turn()
+            return StepReply(step.request_id, head.seq_len, None, decode_token(payload))
+        phase = self._end_turn()
+        if head.code == REPLY_ERROR:
+            raise error_from(decode_error(payload), stage=self._stage, phase=phase, log_tail=self._log_tail())
+        raise self._unusable(f"answered with a frame of kind {head.code:#04x}", phase)
 
-    def forward_range(self, request_id: str, hidden: bytes, position: int, seq_len: int, is_prefill: bool) -> bytes:
-        return self._hidden(Step(Op.FORWARD_RANGE, request_id, position, seq_len, is_prefill, (), hidden))
+    def run(self, step: Step) -> StepReply:
+        self.ask(step)
+        return self.answer()
 
-    def forward_and_sample(
-        self,
-        request_id: str,
-        hidden: bytes,
-        position: int,
-        seq_len: int,
-        sampling: Sampling = GREEDY,
-        last: bool = True,
-        is_prefill: bool = False,
-    ) -> int | None:
-        """The next token; None when `last` is false (more of the prompt follows)."""
-        op = Op.FORWARD_AND_SAMPLE
-        step = Step(op, request_id, position, seq_len, is_prefill, (), hidden, sampling, last)
-        return decode_token(self._ask(step, REPLY_TOKEN))
+    def leave(self) -> None:
+        """The calling thread asks no more; if it is owed an answer, nobody will hear one any more."""
+        if self._asker == threading.get_ident():
+            self.abandon()
+            self._end_turn()
 
     def reset(self, request_id: str | None = None) -> None:
         """Makes the worker forget one request, or all."""
@@ -119,53 +148,35 @@ class StepChannel:
         self.abandon()
         self._socket.close()
 
-    def _hidden(self, step: Step) -> bytes:
-        return self._ask(step, REPLY_HIDDEN)
+    def _end_turn(self) -> str:
+        """Let the next thread ask; returns what was done."""
+        phase, self.doing = self.doing or "", None
+        self._asker = 0
+        self._turn.release()
+        return phase
 
-    def _ask(self, step: Step, wanted: int) -> bytes:
-        phase = f"{'prefill' if step.is_prefill else 'decode'} at position {step.position}"
-        deadline_s = self._deadlines.prefill_s if step.is_prefill else self._deadlines.step_s
-        with self._turn:
-            self.doing = phase
-            try:
-                head, payload = self._exchange(step, deadline_s, phase)
-            finally:
-                self.doing = None
-        if head.code == REPLY_ERROR:
-            raise error_from(decode_error(payload), stage=self._stage, phase=phase, log_tail=self._log_tail())
-        if head.code != wanted:
-            raise self._unusable(f"answered with a frame of kind {head.code:#04x}", phase)
-        return payload
-
-    def _exchange(self, step: Step, deadline_s: float, phase: str) -> tuple[Head, bytes]:
+    def _failed(self, error: Exception) -> Exception:
+        """What to raise where the socket failed in a step."""
+        if isinstance(error, TimeoutError):
+            self._socket.shut()  # a late answer must not be taken for the next step's
         if self._abandoned:
-            raise StepsAbandoned
+            self._end_turn()
+            return StepsAbandoned()
         try:
-            self._socket.deadline(deadline_s)
-            request = encode_request(step)
-            sent = time.monotonic()
-            self._socket.send(*request)
-            frame = self._socket.receive()
-            back = time.monotonic()
-        except TimeoutError:
-            self.abandon()  # a late answer must not be taken for the next step's
-            raise DeadlineExceeded(
-                f"stage {self._stage}'s worker did not finish {phase} within {deadline_s:g} s",
-                stage=self._stage,
-                phase=phase,
-                log_tail=self._log_tail(),
-            ) from None
-        except RequestRejected as error:
-            raise self._unusable(f"answered nonsense: {error}", phase) from None
-        except OSError:
-            frame = None
-        if frame is None:
-            if self._abandoned:
-                raise StepsAbandoned
-            raise self._death(phase)
-        head, _, payload = frame
-        self.stamps = StepStamps(sent, head.first, head.second, back)
-        return head, payload
+            phase = self.doing or ""
+            if isinstance(error, TimeoutError):
+                deadline_s = self._deadlines.prefill_s if self._step.is_prefill else self._deadlines.step_s
+                return DeadlineExceeded(
+                    f"stage {self._stage}'s worker did not finish {phase} within {deadline_s:g} s",
+                    stage=self._stage,
+                    phase=phase,
+                    log_tail=self._log_tail(),
+                )
+            if isinstance(error, RequestRejected):
+                return self._unusable(f"answered nonsense: {error}", phase)
+            return self._death(phase)
+        finally:
+            self._end_turn()
 
     def _death(self, phase: str) -> PpError:
         asked = asyncio.run_coroutine_threadsafe(self._gone(), self._loop)

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ppsmoke.errors import WorkerFailed
+from ppsmoke.objects import StreamObject
 from ppsmoke.stub_model import StubModel, fold_prefix, token_after
-from ppsmoke.worker_protocol import Sampling
+from ppsmoke.worker_protocol import Op, Sampling, Step, StepReply
 
 STUB = StubModel(eos_after=0)
 ROW_BYTES = 16 * 4
@@ -32,6 +34,29 @@ class FakeWorker:
         self.error: Exception | None = None
         self._prefix: dict[str, list[int]] = {}
         self._generated = 0
+        self._step: Step | None = None
+
+    def ask(self, step: Step) -> None:
+        assert self._step is None, "a step at a time"
+        self._step = step
+
+    def answer(self) -> StepReply:
+        step, self._step = self._step, None
+        assert step is not None
+        request_id, position = step.request_id, step.position
+        match step.op:
+            case Op.EMBED_AND_FORWARD:
+                hidden = self.embed_and_forward(request_id, step.tokens, position)
+            case Op.DECODE_STEP:
+                hidden = self.decode_step(request_id, step.tokens[0], position)
+            case Op.FORWARD_RANGE:
+                hidden = self.forward_range(request_id, step.hidden, position, step.seq_len, step.is_prefill)
+            case _:
+                token = self.forward_and_sample(
+                    request_id, step.hidden, position, step.seq_len, step.sampling, step.last, step.is_prefill
+                )
+                return StepReply(request_id, step.seq_len, None, token)
+        return StepReply(request_id, step.seq_len, hidden)
 
     def embed_and_forward(self, request_id: str, tokens: Sequence[int], position: int) -> bytes:
         self._enter("embed_and_forward", request_id, tuple(tokens), position)
@@ -90,3 +115,19 @@ class FakeWorker:
         if len(prefix) != position:
             raise WorkerFailed(f"stage {self.stage_index} has {len(prefix)} rows, not {position}")
         prefix += tokens
+
+
+class Inbox:
+    """A neighbour that takes what it is sent; `objects` has all of it."""
+
+    def __init__(self, objects: list[StreamObject]) -> None:
+        self.objects = objects
+        self._coming: StreamObject | None = None
+
+    def prepare(self, obj: StreamObject) -> None:
+        self._coming = obj
+
+    def send(self, payload: bytes) -> None:
+        assert self._coming is not None
+        self.objects.append(replace(self._coming, payload=payload))
+        self._coming = None

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Coroutine
 from concurrent.futures import CancelledError
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from ppsmoke.edges import records
@@ -33,10 +35,10 @@ _BREAKS: tuple[type[Exception], ...] = (EdgeFaulted, CallsCancelled, *IROH_ERROR
 class OutboundEdge:
     """Make it inside the event loop. Order of calls: `open`, `write`..., `finish`; `close` at any time.
 
-    `threaded`: instead of tasks calling `write`, one thread calls `send`, which writes straight to the stream and waits
-    while the transport's window is full: no ring, no task, no loop on an object's way.
+    `threaded`: instead of tasks calling `write`, one thread calls `prepare` and `send`, which writes straight to the
+    stream and waits while the transport's window is full: no ring, no task, no loop on an object's way.
     `faulted` resolves to the fault the moment the edge breaks. `objects` and `bytes` count what was handed to the
-    transport.
+    transport; `written_at` is when a threaded edge last did so (monotonic seconds).
     """
 
     def __init__(self, mesh: Mesh, run_id: str, provision: OutboundEdgeProvision, *, threaded: bool = False) -> None:
@@ -46,6 +48,7 @@ class OutboundEdge:
         self.faulted: asyncio.Future[EdgeFaulted] = asyncio.get_running_loop().create_future()
         self.objects = 0
         self.bytes = 0
+        self.written_at: float | None = None
         self._mesh = mesh
         self._machine = ProducerMachine(run_id, provision, mesh.name_of(provision.consumer_node_id))
         self._stream: FrameStream | None = None
@@ -56,6 +59,7 @@ class OutboundEdge:
         self._changed = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._calls = BlockingCalls()
+        self._head, self._size = b"", 0
         self._lock = threading.Lock()
 
     @property
@@ -100,28 +104,44 @@ class OutboundEdge:
         except EdgeFaulted as error:
             raise self._fault(self._machine.fault or self._machine.error(str(error))) from None
 
-    def send(self, obj: StreamObject) -> None:
-        """As `write`, in the thread of a threaded edge; returns when the transport has taken it. `close` wakes it."""
-        stream = self._stream
+    def prepare(self, obj: StreamObject) -> None:
+        """In the thread of a threaded edge: judge the next object, whose payload `send` brings. Raises EdgeFaulted."""
+        spec = self.provision.object_spec
+        sized = replace(obj, edge_id=self.provision.edge_id, payload=bytes(spec.payload_bytes(obj.seq_len)))
         self._writing = True
         try:
             with self._lock:
-                self._machine.write(obj)
+                self._machine.write(sized)
+        except EdgeFaulted as error:
+            raise self._broken(error) from None
+        self._head, self._size = encode_header(sized), len(sized.payload)
+
+    def send(self, payload: bytes) -> None:
+        """Write the object that was prepared; returns when the transport has taken it. `close` wakes it."""
+        stream = self._stream
+        try:
             if stream is None:
                 raise CallsCancelled
-            stream.write_frame_in(self._calls, encode_header(obj), obj.payload)
+            if len(payload) != self._size:
+                raise self._machine.error(f"an object of {self._size} bytes was to be written, not {len(payload)}")
+            stream.write_frame_in(self._calls, self._head, payload)
         except _BREAKS as error:
-            asked = asyncio.run_coroutine_threadsafe(self._explain(stream, error), self._loop)
-            try:
-                raise asked.result(_EXPLAIN_S) from None
-            except (TimeoutError, CancelledError):
-                raise self._machine.fail(str(error)) from None
+            raise self._broken(error) from None
+        self.written_at = time.monotonic()
         self._writing = False
         self.objects += 1
-        self.bytes += len(obj.payload)
+        self.bytes += len(payload)
+
+    def _broken(self, error: Exception) -> EdgeFaulted:
+        """What a thread raises for `error`; the loop, which knows why a link ended, words it."""
+        asked = asyncio.run_coroutine_threadsafe(self._explain(self._stream, error), self._loop)
+        try:
+            return asked.result(_EXPLAIN_S)
+        except (TimeoutError, CancelledError):
+            return self._machine.fail(str(error))
 
     async def _explain(self, stream: FrameStream | None, error: Exception) -> EdgeFaulted:
-        """The fault behind what `send` ran into, in the consumer's own words where it said any."""
+        """The fault behind what a thread ran into, in the consumer's own words where it said any."""
         if isinstance(error, IROH_ERRORS) and stream is not None:
             error = await stream.explain(error)
             with suppress(TimeoutError):

@@ -9,7 +9,7 @@ Last    log and drop                  forward_and_sample, the token    log and d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -17,30 +17,28 @@ from ppsmoke.errors import EdgeFaulted, PpError
 from ppsmoke.messages import Feedback, Generation
 from ppsmoke.objects import StreamObject, finish_reason, token_payload
 from ppsmoke.roles import Role, role_of
-from ppsmoke.worker_protocol import Sampling
+from ppsmoke.worker_protocol import Op, Sampling, Step, StepReply
 
-Send = Callable[[StreamObject], None]
+
+class Neighbor(Protocol):
+    """Where outputs go. An output is announced while it is still computed, so that its payload finds all prepared."""
+
+    def prepare(self, obj: StreamObject) -> None:
+        """The next output is `obj`, but for its payload."""
+
+    def send(self, payload: bytes) -> None:
+        """The payload of the output that was prepared; returns when the edge has taken it."""
 
 
 class WorkerPort(Protocol):
-    """What the actor needs of a worker, which it waits for; hidden states are [seq_len, hidden_dim] float32 bytes."""
+    """What the actor needs of a worker; hidden states are [seq_len, hidden_dim] float32 bytes."""
 
-    def embed_and_forward(self, request_id: str, tokens: Sequence[int], position: int) -> bytes: ...
+    def ask(self, step: Step) -> None:
+        """Hand over a step, which is computed from now on."""
 
-    def decode_step(self, request_id: str, token: int, position: int) -> bytes: ...
-
-    def forward_range(self, request_id: str, hidden: bytes, position: int, seq_len: int, is_prefill: bool) -> bytes: ...
-
-    def forward_and_sample(
-        self,
-        request_id: str,
-        hidden: bytes,
-        position: int,
-        seq_len: int,
-        sampling: Sampling,
-        last: bool,
-        is_prefill: bool,
-    ) -> int | None: ...
+    def answer(self) -> StepReply:
+        """Wait for the outcome of the step that was asked for."""
+        ...
 
     def reset(self, request_id: str | None = None) -> None: ...
 
@@ -75,9 +73,9 @@ class Process:
 class SetNeighbors:
     """Where outputs go; a field left None keeps what was set. The last stage's `next` is the first (feedback)."""
 
-    prev: Send | None = None
-    next: Send | None = None
-    reply_to: Send | None = None
+    prev: Neighbor | None = None
+    next: Neighbor | None = None
+    reply_to: Neighbor | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,51 +123,69 @@ class StageActor:
                 self._worker.reset(request_id)
             case Process(error):
                 self._on_worker_news(error)
-            case Inference(obj) if self.role is Role.FIRST:
-                hidden = self._worker.embed_and_forward(obj.request_id, obj.tokens, obj.position)
-                self._pass_on(obj, hidden)
-            case NextToken(obj) if self.role is Role.FIRST:
-                if not obj.done:
-                    hidden = self._worker.decode_step(obj.request_id, obj.tokens[0], obj.position)
-                    self._pass_on(obj, hidden)
-            case Activation(obj) if self.role is Role.MIDDLE:
-                hidden = self._worker.forward_range(
-                    obj.request_id, obj.payload, obj.position, obj.seq_len, obj.is_prefill
-                )
-                self._pass_on(obj, hidden)
-            case Activation(obj) if self.role is Role.LAST:
-                self._sample(obj)
             case _:
-                self.dropped += 1
-                self._log(f"dropped {type(message).__name__}: it is not for a {self.role.value} stage")
+                if self.begin(message):
+                    self.finish(message)
 
-    def _pass_on(self, obj: StreamObject, hidden: bytes) -> None:
-        """The activation of `obj`'s positions; request, sequence, part, position and length stay as they are."""
-        self._require(self._neighbors.next, "next stage")(replace(obj, payload=hidden))
+    def begin(self, work: Work) -> bool:
+        """Ask the worker for the step of `work`; False when there is nothing to compute. `finish` must follow."""
+        obj = work.obj
+        role = self.role
+        if type(work) is Activation and role is not Role.FIRST:
+            op = Op.FORWARD_RANGE if role is Role.MIDDLE else Op.FORWARD_AND_SAMPLE
+            self._worker.ask(
+                Step(
+                    op, obj.request_id, obj.position, obj.seq_len, obj.is_prefill, (), obj.payload, self._sampling,
+                    obj.last_part,
+                )
+            )  # fmt: skip
+        elif type(work) is Inference and role is Role.FIRST:
+            tokens = tuple(obj.tokens)
+            self._worker.ask(Step(Op.EMBED_AND_FORWARD, obj.request_id, obj.position, obj.seq_len, True, tokens))
+        elif type(work) is NextToken and role is Role.FIRST:
+            if obj.done:
+                return False
+            self._worker.ask(Step(Op.DECODE_STEP, obj.request_id, obj.position, 1, False, tuple(obj.tokens)))
+        else:
+            self.dropped += 1
+            self._log(f"dropped {type(work).__name__}: it is not for a {role.value} stage")
+            return False
+        return True
 
-    def _sample(self, obj: StreamObject) -> None:
-        wanted = self._generation
-        token = self._worker.forward_and_sample(
-            obj.request_id, obj.payload, obj.position, obj.seq_len, self._sampling, obj.last_part, obj.is_prefill
-        )
+    def finish(self, work: Work) -> None:
+        """Wait for the step that was begun and pass its outcome on."""
+        if self.role is Role.LAST:
+            self._pass_token_on(work.obj, self._worker.answer().token_id)
+            return
+        # Request, sequence, part, position and length stay as they are.
+        following = self._require(self._neighbors.next, "next stage")
+        following.prepare(work.obj)
+        hidden = self._worker.answer().hidden
+        assert hidden is not None
+        following.send(hidden)
+
+    def _pass_token_on(self, obj: StreamObject, token: int | None) -> None:
         if token is None:
             return
+        wanted = self._generation
         direct = wanted.feedback is Feedback.DIRECT
+        payload = token_payload([token])
         out = replace(
             obj,
             position=obj.position + obj.seq_len,
             seq_len=1,
             part=0,
             is_prefill=False,
-            payload=token_payload([token]),
+            payload=payload,
             finish_reason=finish_reason(token, obj.sequence + 1, wanted) if direct else None,
         )
-        if direct:
-            self._require(self._neighbors.next, "first stage")(out)
-        self._require(self._neighbors.reply_to, "orchestrator")(out)
+        receivers = [self._require(self._neighbors.next, "first stage")] if direct else []
+        for receiver in (*receivers, self._require(self._neighbors.reply_to, "orchestrator")):
+            receiver.prepare(out)
+            receiver.send(payload)
 
-    def _require(self, send: Send | None, who: str) -> Send:
-        if send is None:
+    def _require(self, neighbor: Neighbor | None, who: str) -> Neighbor:
+        if neighbor is None:
             index = self._stage_index
             raise EdgeFaulted(f"stage {index} has an output for the {who} and no edge to it", stage=index)
-        return send
+        return neighbor

@@ -1,7 +1,8 @@
 """The edges of one stage: the inbound ones it accepts, the outbound ones it opens, as one provision says.
 
-Each inbound edge has a data thread. It takes an object off the edge, has it judged by the stage's machine, computes it
-and writes what comes out, waiting for one after the other: no task, no queue and no loop on an object's way.
+Each inbound edge has a data thread. It takes an object off the edge, hands it to the worker, has it judged by the
+stage's machine while the worker computes, and writes what comes out, waiting for one after the other: no task, no queue
+and no loop on an object's way, and nothing leaves the stage that the machine has not agreed to.
 """
 
 from __future__ import annotations
@@ -60,10 +61,11 @@ class _DataThread:
 class Wiring:
     """Make it inside the event loop and `open_outbound` it once; `close` at any time.
 
-    `ready(edge_id)` and `faulted(error)` are called in the event loop, the rest in an edge's data thread.
-    `load(handle)` gets each inbound object in its turn. Then the thread waits for `execute(handle)`, upon which it
-    calls `compute` with the actor's message and the time of arrival, and `done(handle)`; or for `release(handle)`,
-    after which it takes the edge's next object.
+    `ready(edge_id)` and `faulted(error)` are called in the event loop, the rest in an edge's data thread. For each
+    inbound object, in its turn: `begin(work)`, which may have the worker begin at once, and says whether it did;
+    `load(handle)`; then the thread waits for `execute(handle)`, upon which it calls `finish(work, begun, arrived)`
+    (`arrived` is when the object came) and `done(handle)`, or for `release(handle)`, after which it takes the edge's
+    next object. `leave` is called at the end of a thread.
     """
 
     def __init__(
@@ -77,8 +79,10 @@ class Wiring:
         ready: Callable[[int], None],
         faulted: Callable[[EdgeFaulted], None],
         load: Callable[[Handle], None],
-        compute: Callable[[Work, float], None],
+        begin: Callable[[Work], bool],
+        finish: Callable[[Work, bool, float], None],
         done: Callable[[Handle], None],
+        leave: Callable[[], None],
     ) -> None:
         self._mesh = mesh
         self._membership = membership
@@ -87,11 +91,12 @@ class Wiring:
         self._ready = ready
         self._faulted = faulted
         self._load = load
-        self._compute = compute
+        self._begin = begin
+        self._finish = finish
         self._done = done
+        self._leave = leave
         self._loop = asyncio.get_running_loop()
         self._closing = False
-        self.first_written = 0.0
         self._kinds = {edge.edge_id: edge.kind for edge in provision.inbound}
         self._inbound = {edge.edge_id: InboundEdge(provision.run_id, edge, threaded=True) for edge in provision.inbound}
         self._threads = {edge_id: _DataThread(edge) for edge_id, edge in self._inbound.items()}
@@ -135,10 +140,16 @@ class Wiring:
 
     def neighbors(self) -> SetNeighbors:
         """Where the actor's outputs go."""
-        senders = {edge.kind: self._sender(edge.edge_id) for edge in self._provision.outbound}
+        edges = {edge.provision.kind: edge for edge in self._outbound.values()}
         if role_of(self._provision.stage_index, self._provision.stage_count) is Role.LAST:
-            return SetNeighbors(next=senders.get(EdgeKind.FEEDBACK), reply_to=senders[EdgeKind.TOKEN_OUT])
-        return SetNeighbors(next=senders[EdgeKind.ACTIVATION])
+            return SetNeighbors(next=edges.get(EdgeKind.FEEDBACK), reply_to=edges[EdgeKind.TOKEN_OUT])
+        return SetNeighbors(next=edges[EdgeKind.ACTIVATION])
+
+    @property
+    def first_written(self) -> float | None:
+        """When the newest step's first output had been written, None before any."""
+        edges = sorted(self._outbound.values(), key=lambda edge: edge.provision.kind is EdgeKind.TOKEN_OUT)
+        return edges[0].written_at
 
     async def close(self, reason: str) -> None:
         """Stop every edge and end its thread; a step in progress must have been abandoned. Never raises."""
@@ -179,6 +190,7 @@ class Wiring:
             self._serve(data)
         except Exception as caught:
             error = caught
+        self._leave()
         self._loop.call_soon_threadsafe(self._thread_ended, data, error)
 
     def _thread_ended(self, data: _DataThread, error: Exception | None) -> None:
@@ -195,11 +207,13 @@ class Wiring:
             if kind is EdgeKind.FEEDBACK:  # token s on the feedback edge starts step s + 1
                 obj = replace(obj, sequence=obj.sequence + 1)
             handle = Handle(edge_id, obj.request_id, obj.sequence, obj.part, obj.last_part, done=obj.done)
+            work = _work_for(kind, obj)
+            data.computing = begun = self._begin(work)
             self._load(handle)
             verdict = data.verdicts.get()
             if verdict is Verdict.EXECUTE:
                 data.computing = True
-                self._compute(_message(kind, obj), arrived)
+                self._finish(work, begun, arrived)
                 data.computing = False
                 self._done(handle)
                 verdict = data.verdicts.get()
@@ -234,18 +248,8 @@ class Wiring:
                 f"{name} is {self._mesh.name_of(found)}, the plan says {planned}", stage=stage, phase=f"resolve {name}"
             )
 
-    def _sender(self, edge_id: int) -> Callable[[StreamObject], None]:
-        edge = self._outbound[edge_id]
 
-        def send(obj: StreamObject) -> None:
-            edge.send(replace(obj, edge_id=edge_id))
-            if not self.first_written:
-                self.first_written = time.monotonic()
-
-        return send
-
-
-def _message(kind: EdgeKind, obj: StreamObject) -> Work:
+def _work_for(kind: EdgeKind, obj: StreamObject) -> Work:
     """The actor's message for an object."""
     if kind is EdgeKind.ACTIVATION:
         return Activation(obj)

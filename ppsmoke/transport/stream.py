@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any
@@ -64,6 +65,8 @@ class FrameStream:
         """`write_frame` for a thread. Raises CallsCancelled, and the library's own errors."""
         for piece in frame_pieces(head, payload):
             calls.run(self._send.write_all(piece))
+        # The library's thread was just woken to send it: let it, before whatever else is to be done here.
+        os.sched_yield()
 
     def _read_more(self) -> Coroutine[Any, Any, bytes]:
         missing = self.cutter.missing

@@ -13,6 +13,7 @@ from ppsmoke.gguf_file import open_gguf
 from ppsmoke.model_facts import read_model_facts
 from ppsmoke.roles import layer_range
 from ppsmoke.worker_client import WorkerProcess
+from ppsmoke.worker_protocol import Op, Step
 from tests.equivalence.cases import CONTEXT, Case
 
 MAX_STAGES = 5
@@ -103,10 +104,10 @@ class _Chain:
         outcome, position = Outcome(), 0
         *earlier, final = case.pieces()
         for piece in earlier:
-            rows = await asyncio.to_thread(self.workers[0].steps.embed_and_forward, request_id, piece, position)
+            rows = await _embed(self.workers[0], request_id, piece, position)
             assert await self._rest(case, request_id, rows, position, len(piece), False, True, outcome) is None
             position += len(piece)
-        rows = await asyncio.to_thread(self.workers[0].steps.embed_and_forward, request_id, final, position)
+        rows = await _embed(self.workers[0], request_id, final, position)
         token = await self._rest(case, request_id, rows, position, len(final), True, True, outcome)
         position += len(final)
         while True:
@@ -115,7 +116,7 @@ class _Chain:
             if len(outcome.tokens) == case.count:
                 break
             fed = case.continuation[len(outcome.tokens) - 1] if case.continuation else token
-            rows = await asyncio.to_thread(self.workers[0].steps.decode_step, request_id, fed, position)
+            rows = await _rows(self.workers[0], Step(Op.DECODE_STEP, request_id, position, 1, False, (fed,)))
             token = await self._rest(case, request_id, rows, position, 1, True, False, outcome)
             position += 1
         for worker in self.workers:
@@ -137,9 +138,18 @@ class _Chain:
         *middle, final = list(zip(self.workers, self.starts, strict=True))[1:]
         for worker, start in middle:
             outcome.rows[start] = outcome.rows.get(start, b"") + rows
-            rows = await asyncio.to_thread(worker.steps.forward_range, request_id, rows, position, count, is_prefill)
+            rows = await _rows(worker, Step(Op.FORWARD_RANGE, request_id, position, count, is_prefill, (), rows))
         worker, start = final
         outcome.rows[start] = outcome.rows.get(start, b"") + rows
-        return await asyncio.to_thread(
-            worker.steps.forward_and_sample, request_id, rows, position, count, case.sampling, last, is_prefill
-        )
+        sampling = Step(Op.FORWARD_AND_SAMPLE, request_id, position, count, is_prefill, (), rows, case.sampling, last)
+        return (await asyncio.to_thread(worker.steps.run, sampling)).token_id
+
+
+async def _embed(worker: WorkerProcess, request_id: str, tokens: Sequence[int], position: int) -> bytes:
+    return await _rows(worker, Step(Op.EMBED_AND_FORWARD, request_id, position, len(tokens), True, tuple(tokens)))
+
+
+async def _rows(worker: WorkerProcess, step: Step) -> bytes:
+    rows = (await asyncio.to_thread(worker.steps.run, step)).hidden
+    assert rows is not None
+    return rows

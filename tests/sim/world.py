@@ -32,7 +32,7 @@ from ppsmoke.plan import EdgePlan, RunPlan, Stage, provision_stage
 from ppsmoke.stage import actor as actors
 from ppsmoke.stage import machine as stages
 from ppsmoke.stub_model import StubModel
-from tests.fake_worker import FakeWorker
+from tests.fake_worker import FakeWorker, Inbox
 from tests.samples import ORCHESTRATOR, REQUEST, node_id, plan
 
 
@@ -244,11 +244,8 @@ class Node:
         following = senders.get(EdgeKind.ACTIVATION) or senders.get(EdgeKind.FEEDBACK)
         return actors.SetNeighbors(next=following, reply_to=senders.get(EdgeKind.TOKEN_OUT))
 
-    def sender(self, edge_id: int) -> actors.Send:
-        def send(obj: StreamObject) -> None:
-            self.world.write(edge_id, obj)
-
-        return send
+    def sender(self, edge_id: int) -> Outlet:
+        return Outlet(lambda obj: self.world.write(edge_id, obj))
 
     def report(self, message: ControlMessage) -> None:
         self.world.later(("from", self.index), lambda: self.world.hear(message))
@@ -276,3 +273,15 @@ class Node:
         died: PpError = StageDied(reason, stage=self.index)
         self.world.later("children", lambda: self.world.feed(orchestrator.Faulted(died)))
         self.world.later("children", lambda: self.world.feed(orchestrator.StageHasStopped(self.index)))
+
+
+class Outlet(Inbox):
+    """A neighbour at the other end of one of the world's edges."""
+
+    def __init__(self, write: Callable[[StreamObject], None]) -> None:
+        super().__init__([])
+        self.write = write
+
+    def send(self, payload: bytes) -> None:
+        super().send(payload)
+        self.write(self.objects.pop())

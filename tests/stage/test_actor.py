@@ -23,7 +23,7 @@ from ppsmoke.stage.actor import (
 )
 from ppsmoke.stub_model import StubModel, stub_tokens
 from ppsmoke.worker_protocol import Sampling
-from tests.fake_worker import STUB, FakeWorker, rows
+from tests.fake_worker import STUB, FakeWorker, Inbox, rows
 from tests.samples import EOS, OTHER_REQUEST, REQUEST, generation, token_object
 
 STAGES = {Role.FIRST: 0, Role.MIDDLE: 1, Role.LAST: 2}
@@ -47,18 +47,11 @@ class Bench:
             log=self.log.append,
             on_worker_news=self.news.append,
         )
-        self.handle(SetNeighbors(next=into(self.to_next), reply_to=into(self.to_reply)))
+        self.handle(SetNeighbors(next=Inbox(self.to_next), reply_to=Inbox(self.to_reply)))
 
     def handle(self, *messages: Message) -> None:
         for message in messages:
             self.actor.handle(message)
-
-
-def into(inbox: list[StreamObject]) -> Any:
-    def send(obj: StreamObject) -> None:
-        inbox.append(obj)
-
-    return send
 
 
 def prompt(*tokens: int, **changes: Any) -> StreamObject:
@@ -206,7 +199,7 @@ def test_a_message_of_another_role_is_logged_and_dropped_and_the_actor_lives_on(
 def test_a_neighbour_not_named_keeps_its_place() -> None:
     bench = Bench(Role.LAST)
     replies: list[StreamObject] = []
-    bench.handle(SetNeighbors(reply_to=into(replies)), SetNeighbors(prev=into([])), SetNeighbors())
+    bench.handle(SetNeighbors(reply_to=Inbox(replies)), SetNeighbors(prev=Inbox([])), SetNeighbors())
     bench.handle(Activation(activation(*PROMPT, stage=2)))
     assert len(bench.to_next) == len(replies) == 1
     assert bench.to_reply == []
@@ -257,11 +250,12 @@ def test_an_error_of_the_worker_comes_out_and_nothing_is_sent(role: Role) -> Non
 
 
 def test_an_error_of_a_neighbour_comes_out() -> None:
-    def broken(_obj: StreamObject) -> None:
-        raise PeerLost("stage 1 is gone", stage=1)
+    class Broken(Inbox):
+        def send(self, payload: bytes) -> None:
+            raise PeerLost("stage 1 is gone", stage=1)
 
     bench = Bench(Role.FIRST)
-    bench.handle(SetNeighbors(next=broken))
+    bench.handle(SetNeighbors(next=Broken([])))
     with pytest.raises(PeerLost, match="stage 1 is gone"):
         bench.handle(Inference(prompt()))
 

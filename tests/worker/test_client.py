@@ -7,14 +7,13 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 import pytest
 
 from ppsmoke.errors import DeadlineExceeded, ModelNotFound, OutOfOrder, WorkerDied, WorkerFailed
 from ppsmoke.stub_model import StubModel, stub_tokens
 from ppsmoke.worker_client import WorkerProcess
-from ppsmoke.worker_protocol import GREEDY
+from ppsmoke.worker_protocol import Op, Step, StepReply
 from ppsmoke.worker_steps import StepsAbandoned, WorkerDeadlines
 
 READY_S = 60.0
@@ -44,9 +43,17 @@ def with_worker(body: Body, step_s: float = 60.0, **knobs: int) -> None:
     asyncio.run(run())
 
 
-async def in_thread(op: Callable[..., Any], *arguments: Any) -> Any:
+async def step(worker: WorkerProcess, wanted: Step) -> StepReply:
     """A step, as a data thread asks for it."""
-    return await asyncio.to_thread(op, *arguments)
+    return await asyncio.to_thread(worker.steps.run, wanted)
+
+
+def prefill(*tokens: int) -> Step:
+    return Step(Op.EMBED_AND_FORWARD, "r", 0, len(tokens), True, tokens)
+
+
+def decode(token: int, position: int) -> Step:
+    return Step(Op.DECODE_STEP, "r", position, 1, False, (token,))
 
 
 def alive(pid: int) -> bool:
@@ -80,17 +87,20 @@ def test_three_workers_say_what_the_stub_is_bound_to_say(configured: bool) -> No
                         model=str(model), layer_start=ready.layer_start, layer_end=ready.layer_end, context=128
                     )
             tokens: list[int | None] = []
-            rows, position, count = await in_thread(workers[0].steps.embed_and_forward, "r", PROMPT, 0), 0, len(PROMPT)
+            position, count = 0, len(PROMPT)
+            rows = (await step(workers[0], prefill(*PROMPT))).hidden
             while True:
-                rows = await in_thread(workers[1].steps.forward_range, "r", rows, position, count, not tokens)
-                token = await in_thread(
-                    workers[2].steps.forward_and_sample, "r", rows, position, count, GREEDY, True, not tokens
-                )
+                assert rows is not None
+                middle = Step(Op.FORWARD_RANGE, "r", position, count, not tokens, (), rows)
+                rows = (await step(workers[1], middle)).hidden
+                assert rows is not None
+                last = Step(Op.FORWARD_AND_SAMPLE, "r", position, count, not tokens, (), rows)
+                token = (await step(workers[2], last)).token_id
                 tokens.append(token)
                 if not token:
                     return tokens
                 position, count = position + count, 1
-                rows = await in_thread(workers[0].steps.decode_step, "r", token, position)
+                rows = (await step(workers[0], decode(token, position))).hidden
         finally:
             await asyncio.gather(*(worker.stop(5) for worker in workers))
 
@@ -110,13 +120,13 @@ def test_ready_tells_range_role_and_facts() -> None:
 def test_an_answered_error_has_its_own_class_and_the_worker_lives_on() -> None:
     async def body(worker: WorkerProcess) -> None:
         await worker.wait_ready(READY_S)
-        await in_thread(worker.steps.embed_and_forward, "r", PROMPT, 0)
+        await step(worker, prefill(*PROMPT))
         with pytest.raises(OutOfOrder) as caught:
-            await in_thread(worker.steps.decode_step, "r", 1, 9)
+            await step(worker, decode(1, 9))
         assert (caught.value.stage, caught.value.phase) == (0, "decode at position 9")
         assert await worker.detokenize(await worker.tokenize("hé")) == "hé"
         await worker.reset("r")
-        await in_thread(worker.steps.embed_and_forward, "r", PROMPT, 0)
+        await step(worker, prefill(*PROMPT))
 
     with_worker(body)
 
@@ -124,9 +134,9 @@ def test_an_answered_error_has_its_own_class_and_the_worker_lives_on() -> None:
 def test_a_failed_step_is_an_error_with_the_stage() -> None:
     async def body(worker: WorkerProcess) -> None:
         await worker.wait_ready(READY_S)
-        await in_thread(worker.steps.embed_and_forward, "r", PROMPT, 0)
+        await step(worker, prefill(*PROMPT))
         with pytest.raises(WorkerFailed, match="step 1") as caught:
-            await in_thread(worker.steps.decode_step, "r", 1, 2)
+            await step(worker, decode(1, 2))
         assert caught.value.stage == 0
 
     with_worker(body, fail_at=1)
@@ -153,14 +163,14 @@ def test_a_death_in_a_step_says_how_and_gives_the_last_log_lines(knob: str, endi
     async def body(worker: WorkerProcess) -> None:
         await worker.wait_ready(READY_S)
         with pytest.raises(WorkerDied, match=f"stage 0's worker ended .*{ending}") as caught:
-            await in_thread(worker.steps.embed_and_forward, "r", PROMPT, 0)
+            await step(worker, prefill(*PROMPT))
         assert any(log in line for line in caught.value.log_tail)
         assert worker.died.done()
         assert worker.died.result() is caught.value
         with pytest.raises(WorkerDied):
             await worker.reset()
         with pytest.raises(WorkerDied):
-            await in_thread(worker.steps.decode_step, "r", 1, 2)
+            await step(worker, decode(1, 2))
 
     with_worker(body, **{knob: 0})
 
@@ -174,7 +184,7 @@ def test_a_killed_worker_is_known_within_a_second(moment: str) -> None:
         else:
             await worker.wait_ready(READY_S)
         if moment == "in a step":
-            pending = asyncio.create_task(in_thread(worker.steps.embed_and_forward, "r", PROMPT, 0))
+            pending = asyncio.create_task(step(worker, prefill(*PROMPT)))
             await until(lambda: any("hanging" in line for line in worker.log_tail))
         os.kill(worker.pid, signal.SIGKILL)
         error = await asyncio.wait_for(asyncio.shield(worker.died), 1.0)
@@ -191,7 +201,7 @@ def test_a_deadline_names_stage_and_phase_and_shows_the_log() -> None:
     async def body(worker: WorkerProcess) -> None:
         await worker.wait_ready(READY_S)
         with pytest.raises(DeadlineExceeded, match="stage 0") as caught:
-            await in_thread(worker.steps.embed_and_forward, "r", PROMPT, 0)
+            await step(worker, prefill(*PROMPT))
         assert caught.value.phase == "prefill at position 0"
         assert any("hanging" in line for line in caught.value.log_tail)
 
@@ -222,16 +232,16 @@ def test_an_abandoned_step_ends_at_once_and_no_other_begins(moment: str) -> None
     async def body(worker: WorkerProcess) -> None:
         await worker.wait_ready(READY_S)
         if moment == "in a step":
-            step = asyncio.create_task(in_thread(worker.steps.embed_and_forward, "r", PROMPT, 0))
+            asked = asyncio.create_task(step(worker, prefill(*PROMPT)))
             await until(lambda: any("hanging" in line for line in worker.log_tail))
             assert worker.steps.doing == "prefill at position 0"
             worker.steps.abandon()
             with pytest.raises(StepsAbandoned):
-                await asyncio.wait_for(step, 1.0)
+                await asyncio.wait_for(asked, 1.0)
         else:
             worker.steps.abandon()
         with pytest.raises(StepsAbandoned):
-            await in_thread(worker.steps.decode_step, "r", 1, 2)
+            await step(worker, decode(1, 2))
         assert worker.steps.doing is None
         # The worker itself was told nothing: it ends when it is stopped.
         assert not worker.died.done()
@@ -246,10 +256,9 @@ def test_steps_and_other_requests_find_one_worker_each_in_its_turn() -> None:
         await worker.wait_ready(READY_S)
         for _ in range(20):
             await worker.reset("r")
-            rows, text = await asyncio.gather(
-                in_thread(worker.steps.embed_and_forward, "r", PROMPT, 0), worker.detokenize(PROMPT)
-            )
-            assert (len(rows), text) == (len(PROMPT) * 64 * 4, "hi")
+            rows, text = await asyncio.gather(step(worker, prefill(*PROMPT)), worker.detokenize(PROMPT))
+            assert rows.hidden is not None
+            assert (len(rows.hidden), text) == (len(PROMPT) * 64 * 4, "hi")
             assert worker.steps.stamps.sent <= worker.steps.stamps.began <= worker.steps.stamps.done
             assert worker.steps.stamps.done <= worker.steps.stamps.back
 
@@ -262,8 +271,9 @@ def test_a_step_bigger_than_a_socket_holds_comes_through_whole() -> None:
         worker = await WorkerProcess.spawn(stage=0, num_stages=2, model=str(model), context=512, stub=True)
         try:
             await worker.wait_ready(READY_S)
-            rows = await in_thread(worker.steps.embed_and_forward, "r", list(range(256)), 0)
-            assert len(rows) == 256 * 2048 * 4
+            rows = await step(worker, prefill(*range(256)))
+            assert rows.hidden is not None
+            assert len(rows.hidden) == 256 * 2048 * 4
         finally:
             await worker.stop(5)
 
@@ -277,14 +287,14 @@ def test_stop_ends_the_process_at_every_moment(moment: str) -> None:
     async def run() -> None:
         knobs = {"load_ms": 600_000} if moment == "loading" else {"hang_at": 0}
         worker = await spawn(**knobs)
-        step: asyncio.Task[bytes] | None = None
+        asked: asyncio.Task[StepReply] | None = None
         if moment == "loading":
             with pytest.raises(DeadlineExceeded):
                 await worker.wait_ready(1.0)
         elif moment != "at once":
             await worker.wait_ready(READY_S)
         if moment == "in a step":
-            step = asyncio.create_task(in_thread(worker.steps.embed_and_forward, "r", PROMPT, 0))
+            asked = asyncio.create_task(step(worker, prefill(*PROMPT)))
             await until(lambda: any("hanging" in line for line in worker.log_tail))
         if moment == "after a death":
             os.kill(worker.pid, signal.SIGKILL)
@@ -297,9 +307,9 @@ def test_stop_ends_the_process_at_every_moment(moment: str) -> None:
         assert set(statuses) == {-9 if moment == "after a death" else 0}
         assert not alive(worker.pid)
         assert worker.died.done() == (moment == "after a death")
-        if step is not None:
+        if asked is not None:
             with pytest.raises(StepsAbandoned):
-                await step
+                await asked
 
     asyncio.run(run())
 
