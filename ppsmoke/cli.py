@@ -213,6 +213,9 @@ def run(
     as_json: Annotated[
         bool, _flag("--json", panel=_OUTPUT, text="One JSON object on stdout at the end, no stream.")
     ] = False,
+    members: Annotated[
+        bool, _flag("--members", panel=_OUTPUT, text="Who is alive, on stderr: after boot, on change, at the end.")
+    ] = False,
     quiet: Annotated[bool, _flag("--quiet", "-q", panel=_OUTPUT, text="Only the text, and errors.")] = False,
     debug: Annotated[bool, _flag("--debug", panel=_OUTPUT, text="Every detail, and tracebacks.")] = False,
     log_dir: Annotated[
@@ -225,7 +228,7 @@ def run(
     token_timeout: Annotated[float, _time("--token-timeout", text="Silence between two tokens.")] = 60,
     stop_timeout: Annotated[float, _time("--stop-timeout", text="A stage stops.")] = 5,
     kill_timeout: Annotated[float, _time("--kill-timeout", text="Then its process ends.")] = 2,
-    silence_timeout: Annotated[float, _time("--silence-timeout", text="A silent peer is lost.", low=0.5)] = 10,
+    silence_timeout: Annotated[float, _time("--silence-timeout", text="A silent stage counts as dead.", low=0.5)] = 5,
     budget: Annotated[float | None, _time("--budget", text="The whole run; off by default.")] = None,
     version: Annotated[
         bool, typer.Option("--version", help="Print the version and stop.", callback=_version, is_eager=True)
@@ -263,6 +266,7 @@ def run(
             plan=plan,
             verify=verify,
             as_json=as_json,
+            members=members,
             quiet=quiet,
             debug=debug,
             log_dir=log_dir,

@@ -57,6 +57,7 @@ class RunCommand:
     plan: bool
     verify: bool
     as_json: bool
+    members: bool
     quiet: bool
     debug: bool
     log_dir: Path | None
@@ -132,6 +133,7 @@ def _prepare(command: RunCommand, terminal: Terminal, run_id: str) -> RunOptions
         device=command.device,
         log_dir=Path(),
         deadlines=command.deadlines,
+        show_members=command.members,
     )
 
 

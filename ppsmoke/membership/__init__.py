@@ -1,27 +1,32 @@
-"""Membership: who is alive, where, and which endpoint holds which name."""
+"""Membership: who is alive, where, and which endpoint holds which name. SWIM over iroh."""
 
 from ppsmoke.membership.api import (
-    CHANNEL,
     ENTRY_NAME,
     EXIT_NAME,
     ORCHESTRATOR_NAME,
     Member,
     Membership,
     MemberState,
+    describe_member,
     stage_name,
 )
-from ppsmoke.membership.member import JoinedMembership
-from ppsmoke.membership.seed import SeedMembership
+from ppsmoke.membership.patience import LOCAL_SILENCE_S, local_config
+from ppsmoke.membership.swim_membership import SwimMembership
+from ppsmoke.membership.table import MemberRow, table_json, table_lines
 
 __all__ = [
-    "CHANNEL",
     "ENTRY_NAME",
     "EXIT_NAME",
+    "LOCAL_SILENCE_S",
     "ORCHESTRATOR_NAME",
-    "JoinedMembership",
     "Member",
+    "MemberRow",
     "MemberState",
     "Membership",
-    "SeedMembership",
+    "SwimMembership",
+    "describe_member",
+    "local_config",
     "stage_name",
+    "table_json",
+    "table_lines",
 ]

@@ -6,12 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-CHANNEL = "membership"
 ENTRY_NAME = "pp-entry"
 EXIT_NAME = "pp-exit"
 ORCHESTRATOR_NAME = "pp-orchestrator"
 
-MemberState = Literal["alive", "left", "dead"]
+MemberState = Literal["alive", "suspect", "dead", "left"]
 
 
 def stage_name(stage_index: int) -> str:
@@ -21,7 +20,8 @@ def stage_name(stage_index: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """`ticket` is the full address, enough to dial it. `reason` says why it is no longer alive; its names are free."""
+    """`ticket` is the full address, enough to dial it. `reason` says why it is not alive; the names of one that is dead
+    or left are free. `incarnation`: how often it has contradicted what was said of it."""
 
     node_id: str
     state: MemberState
@@ -29,6 +29,7 @@ class Member:
     stage_index: int | None = None
     names: frozenset[str] = frozenset()
     reason: str = ""
+    incarnation: int = 0
 
 
 OnChange = Callable[[Member | None, Member], None]
@@ -40,16 +41,24 @@ class Membership(Protocol):
         """Every record known, one's own included, by node id."""
 
     def resolve(self, name: str) -> str | None:
-        """The node id of the alive member that holds `name`."""
+        """The node id of the member that holds `name`; one that is suspect holds it still."""
 
     async def register(self, name: str, deadline_s: float) -> None:
-        """Take `name`, and return when it is known to be ours.
+        """Take `name`; returns when our own table says so, the others follow.
 
-        Raises JoinRefused with the reason when it is not free or not ours to take, DeadlineExceeded, PeerLost.
+        Raises JoinRefused with the reason when it is not ours to take, DeadlineExceeded while another one holds it.
         """
 
     async def wait_alive(self, count: int, deadline_s: float) -> None:
         """Return when `count` members other than oneself are alive. Raises DeadlineExceeded, PeerLost."""
 
     async def wait_name(self, name: str, deadline_s: float) -> str:
-        """The node id of the alive member that holds `name`, waiting for one. Raises DeadlineExceeded, PeerLost."""
+        """The node id of the member that holds `name`, waiting for one. Raises DeadlineExceeded, PeerLost."""
+
+
+def describe_member(member: Member) -> str:
+    """'stage 2 [12ab34cd]: suspect (no answer), names pp-stage-2'"""
+    who = "orchestrator" if member.stage_index is None else f"stage {member.stage_index}"
+    names = f", names {', '.join(sorted(member.names))}" if member.names else ""
+    why = f" ({member.reason})" if member.reason else ""
+    return f"{who} [{member.node_id[:8]}]: {member.state}{why}{names}"

@@ -67,6 +67,17 @@ class LoopThread:
             raise TimeoutError
         return await asyncio.wait_for(asyncio.wrap_future(answer), deadline_s)
 
+    async def call(self, work: Coroutine[Any, Any, _Answer], deadline_s: float) -> _Answer:
+        """What the coroutine `work` gives in the thread's loop, for another loop. Raises as `ask` does."""
+        try:
+            if self._loop is None:
+                raise TimeoutError
+            answer = asyncio.run_coroutine_threadsafe(work, self._loop)
+        except (RuntimeError, TimeoutError):  # the loop is closed, or was never there
+            work.close()
+            raise TimeoutError from None
+        return await asyncio.wait_for(asyncio.wrap_future(answer), deadline_s)
+
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """A task in the thread, ended with it; what it raises is logged. From inside only."""
         task = asyncio.get_running_loop().create_task(work, name=name)

@@ -12,7 +12,15 @@ from pathlib import Path
 from ppsmoke import __version__
 from ppsmoke.edges import EdgeAcceptor
 from ppsmoke.errors import RunFailed
-from ppsmoke.membership import ENTRY_NAME, ORCHESTRATOR_NAME, Member, SeedMembership, stage_name
+from ppsmoke.membership import (
+    ENTRY_NAME,
+    ORCHESTRATOR_NAME,
+    Member,
+    MemberRow,
+    SwimMembership,
+    local_config,
+    stage_name,
+)
 from ppsmoke.messages import CONTROL_CHANNEL, ProvisionStage, StopRun, encode_message
 from ppsmoke.orchestrator.children import Child, ChildNode
 from ppsmoke.orchestrator.node_environment import node_environment
@@ -23,6 +31,7 @@ from ppsmoke.resources import ResourceBook
 from ppsmoke.transport import Endpoint, Mesh, MeshEvents, Refused, node_id_of
 
 _SEND_S = 5.0
+_JOIN_S = 5.0
 _CLOSE_S = 2.0
 _CHILD_END_S = 10.0
 
@@ -60,7 +69,7 @@ class Cluster:
         self.plan = self._make_plan()
         # Set by `spawn`.
         self.mesh: Mesh
-        self.membership: SeedMembership
+        self.membership: SwimMembership
         self.acceptor: EdgeAcceptor
 
     def _make_plan(self) -> RunPlan:
@@ -89,16 +98,21 @@ class Cluster:
             name_of=self.name_of,
             admit=self._admit,
             events=self._events,
-            silence_limit_s=self._options.deadlines.silence,
         )
-        self.membership = SeedMembership(
+        self.membership = SwimMembership(
             self.mesh,
-            names=frozenset({ORCHESTRATOR_NAME}),
-            on_change=self._member_changed,
+            orchestrator_id=self.mesh.node_id,
+            stage_index=None,
+            stage_count=self._options.num_stages,
+            config=local_config(self._options.deadlines.silence),
             planned={stage.node_id: stage.stage_index for stage in self.plan.stages},
+            on_change=self._member_changed,
         )
         self.acceptor = EdgeAcceptor(self.mesh)
         self.mesh.start()
+        self.membership.start()
+        await self.membership.join(_JOIN_S)
+        await self.membership.register(ORCHESTRATOR_NAME, _JOIN_S)
         for index in range(self._options.num_stages):
             await self._start_node(index, self._endpoint.ticket())
         tickets: list[str] = []
@@ -130,7 +144,8 @@ class Cluster:
             self._child_ended(child)
 
     async def wait_joined(self, deadline_s: float) -> None:
-        """Return when every stage's name leads to its planned node."""
+        """Return when every stage is alive and its name leads to its planned node."""
+        await self.membership.wait_alive(len(self.plan.stages), deadline_s)
         for index in range(len(self.plan.stages)):
             await self._expect_name(stage_name(index), index, deadline_s)
 
@@ -146,6 +161,10 @@ class Cluster:
     def not_joined(self) -> list[int]:
         """The stages whose name nobody holds yet."""
         return [s.stage_index for s in self.plan.stages if self.membership.resolve(stage_name(s.stage_index)) is None]
+
+    async def member_table(self) -> list[MemberRow]:
+        """Every member, as of this call; nothing before the membership exists."""
+        return await self.membership.table() if hasattr(self, "membership") else []
 
     async def tell(self, index: int, message: ProvisionStage | StopRun) -> None:
         """Send one control message to a stage. Raises as Mesh.send does."""
@@ -187,6 +206,8 @@ class Cluster:
         if self._endpoint is None:
             return
         if hasattr(self, "mesh"):
+            if hasattr(self, "membership"):
+                await self.membership.close()
             await self.mesh.close("the run is over", deadline_s=_CLOSE_S)
         else:
             await self._endpoint.close(_CLOSE_S)

@@ -21,13 +21,16 @@ class Deadlines:
     token: float = 60.0
     stop: float = 5.0
     kill: float = 2.0
-    silence: float = 10.0
+    silence: float = 5.0
     budget: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """`prefill_part`: most prompt tokens that travel in one object; parts overlap in the chain's stages."""
+    """`prefill_part`: most prompt tokens that travel in one object; parts overlap in the chain's stages.
+
+    `show_members`: the membership table is news for the terminal, not a detail.
+    """
 
     run_id: str
     model: Model
@@ -39,6 +42,7 @@ class RunOptions:
     device: str = ""
     deadlines: Deadlines = field(default_factory=Deadlines)
     prefill_part: int = 256
+    show_members: bool = False
 
 
 class View(Protocol):

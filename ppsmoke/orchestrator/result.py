@@ -146,7 +146,8 @@ class Times:
 class RunResult:
     """`tokens` are all sampled ids, the end token included; `text` is what they decode to.
 
-    `left_behind`: what could not be verified as gone; it is the `error` too when there is no earlier one.
+    `members`: the membership table when the teardown began, a dict a member. `left_behind`: what could not be verified
+    as gone; it is the `error` too when there is no earlier one.
     """
 
     run_id: str
@@ -157,6 +158,7 @@ class RunResult:
     text: str = ""
     finish_reason: FinishReason | None = None
     times: Times = field(default_factory=Times)
+    members: list[dict[str, Any]] = field(default_factory=list)
     error: PpError | None = None
     left_behind: LeftBehind | None = None
 
@@ -175,6 +177,7 @@ class RunResult:
             "text": self.text,
             "finish_reason": self.finish_reason,
             "timings": self.times.as_json(),
+            "members": self.members,
             "decode_tok_s": _rounded(self.times.decode_tok_s(), 2),
             "ttft_s": _rounded(self.times.first_token, 6),
             "exit_status": self.exit_status,

@@ -12,12 +12,13 @@ from collections.abc import Coroutine
 from typing import Any
 
 from ppsmoke.errors import DeadlineExceeded, EdgeFaulted, LeftBehind, MalformedRequest, PeerLost, PpError, RunFailed
-from ppsmoke.membership import Member
+from ppsmoke.membership import Member, table_json
 from ppsmoke.messages import CONTROL_CHANNEL, StageFault, StageProgress, StageReady, StageStopped, StopRun
 from ppsmoke.orchestrator import machine
 from ppsmoke.orchestrator.children import Child, ChildNode
 from ppsmoke.orchestrator.cluster import Cluster, MakeChild
 from ppsmoke.orchestrator.deadline import PhaseDeadline
+from ppsmoke.orchestrator.member_news import MemberNews
 from ppsmoke.orchestrator.news import NotNews, stage_fault_error, stage_news, waiting_line
 from ppsmoke.orchestrator.options import OutputGone, RunOptions, View
 from ppsmoke.orchestrator.result import RunResult, StageTimes
@@ -29,6 +30,7 @@ from ppsmoke.transport import MeshEvents
 
 _ROOT_CAUSE_S = 0.5
 _IN_FLIGHT_S = 0.25
+_TABLE_S = 0.5
 
 
 class LocalRun(MeshEvents):
@@ -39,6 +41,8 @@ class LocalRun(MeshEvents):
         self._view = view
         self._make_child = make_child
         self._text = TextStream(options.model.detokenizer(), view)
+        self._member_news = MemberNews(view, options.num_stages, show=options.show_members)
+        self._last_table: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._progress: dict[int, str] = {}
         self._lost: set[int] = set()
@@ -125,11 +129,13 @@ class LocalRun(MeshEvents):
             case machine.Phase.RUNNING:
                 self.result.times.prompt_at = time.monotonic()
                 self.result.times.ready = self.result.times.prompt_at - self._provisioned_at
+                self._spawn(self._show_members("after boot"))
                 self._view.waiting("waiting for the first token")
                 self._deadline.arm(deadlines.response, "the first token", "--response-timeout")
             case machine.Phase.TEARING_DOWN:
                 self._ended_at = time.monotonic()
                 self._view.settle()
+                self._last_table = self._spawn(self._show_members("at the end"))
                 self._deadline.arm(deadlines.stop, "stopping", "--stop-timeout")
             case machine.Phase.DONE:
                 self._deadline.disarm()
@@ -157,11 +163,12 @@ class LocalRun(MeshEvents):
         if not self._finished.done():
             self._finished.set_result(None)
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run `work`; whatever it raises is a fault of the run."""
         task = self._loop.create_task(self._guarded(work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
         try:
@@ -231,13 +238,14 @@ class LocalRun(MeshEvents):
 
     # ---- faults, deadlines, signals
 
-    def _fault(self, error: PpError) -> None:
+    def _fault(self, error: PpError, *, verdict: bool = False) -> None:
         """Report a failure to the machine, a moment later where that makes the report better.
 
         A broken link or edge is mostly the shadow of a death: the news of that death names the stage that died and not
         its neighbour. And tokens that were computed before a stage failed may still be on their way.
+        `verdict`: it is that news.
         """
-        shadow = isinstance(error, PeerLost | EdgeFaulted)
+        shadow = isinstance(error, PeerLost | EdgeFaulted) and not verdict
         running = self._state.phase is machine.Phase.RUNNING
         if self._fault_timer is not None:
             if shadow or not self._fault_is_shadow:
@@ -285,15 +293,27 @@ class LocalRun(MeshEvents):
         self._fault(child.death())
         self._dispatch(machine.StageHasStopped(child.stage_index))
 
-    def _member_changed(self, _before: Member | None, member: Member) -> None:
+    def _member_changed(self, before: Member | None, member: Member) -> None:
+        quiet = (machine.Phase.PLANNING, machine.Phase.TEARING_DOWN, machine.Phase.DONE)
+        self._member_news.changed(before, member, expected=self._state.phase in quiet)
         index = member.stage_index
-        if member.state == "alive" or index is None:
+        if member.state in ("alive", "suspect") or index is None:
             return
+        remedy = f"Its log is in {self._options.log_dir}."
         if member.state == "dead":
             # It cannot answer a StopRun any more, so nothing waits for its answer.
             self._lost.add(index)
-        self._fault(PeerLost(member.reason, stage=index, remedy=f"Its log is in {self._options.log_dir}."))
+            what = f"stage {index} fell silent: {member.reason}"
+            self._fault(PeerLost(what, stage=index, remedy=remedy), verdict=True)
+        else:
+            self._fault(PeerLost(member.reason, stage=index, remedy=remedy))
         self._dispatch(machine.StageHasStopped(index))
+
+    async def _show_members(self, title: str) -> None:
+        rows = await self._cluster.member_table()
+        self.result.members = table_json(rows, self._options.num_stages)
+        if rows:
+            self._member_news.table(title, rows)
 
     def _on_signal(self, number: int) -> None:
         self._signals_seen += 1
@@ -367,6 +387,8 @@ class LocalRun(MeshEvents):
 
     async def _end_cluster(self) -> None:
         self._deadline.disarm()
+        if self._last_table is not None:
+            await asyncio.wait((self._last_table,), timeout=_TABLE_S)
         for task in list(self._tasks):
             task.cancel()
         try:

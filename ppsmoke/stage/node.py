@@ -24,12 +24,13 @@ from ppsmoke.errors import (
     JoinRefused,
     MalformedRequest,
     OrchestratorLost,
+    PeerLeft,
     PeerLost,
     PpError,
     StageFaulted,
     WorkerDied,
 )
-from ppsmoke.membership import ENTRY_NAME, EXIT_NAME, JoinedMembership, stage_name
+from ppsmoke.membership import ENTRY_NAME, EXIT_NAME, Member, SwimMembership, local_config, stage_name
 from ppsmoke.messages import (
     CONTROL_CHANNEL,
     ProvisionStage,
@@ -84,7 +85,7 @@ class StageNode(MeshEvents):
         self._worker_ready: WorkerReady | None = None
         # Set in `run`, in this order.
         self._mesh: Mesh
-        self._membership: JoinedMembership
+        self._membership: SwimMembership
         self._acceptor: EdgeAcceptor
         self._worker: WorkerProcess | None = None
         self._worker_started = asyncio.Event()
@@ -108,7 +109,6 @@ class StageNode(MeshEvents):
             name_of=self._name_of,
             admit=self._admit,
             events=self,
-            silence_limit_s=settings.silence_limit,
         )
         self._state = machine.StageState(
             stage_index=settings.stage,
@@ -117,9 +117,17 @@ class StageNode(MeshEvents):
             orchestrator_id=self._orchestrator,
             expected_run_id=settings.run_id,
         )
-        self._membership = JoinedMembership(self._mesh, seed_id=self._orchestrator, stage_index=settings.stage)
+        self._membership = SwimMembership(
+            self._mesh,
+            orchestrator_id=self._orchestrator,
+            stage_index=settings.stage,
+            stage_count=settings.num_stages,
+            config=local_config(settings.silence_limit),
+            on_change=self._member_changed,
+        )
         self._acceptor = EdgeAcceptor(self._mesh)
         self._mesh.start()
+        self._membership.start()
         self._reachable = True
         try:
             self._announce(endpoint.ticket())
@@ -443,6 +451,7 @@ class StageNode(MeshEvents):
             if self._wiring is not None:
                 await self._wiring.halt()
             await self._worker.stop(0.0)
+        await self._membership.close()
         await self._mesh.close(self._state.fault or "stopped", deadline_s=_CLOSE_S)
 
     # ---- links
@@ -463,8 +472,16 @@ class StageNode(MeshEvents):
         )
 
     def link_down(self, node_id: str, reason: PpError) -> None:
-        if node_id == self._orchestrator:
-            self.end(OrchestratorLost(f"the orchestrator is gone: {reason}", stage=self._settings.stage))
+        # A goodbye counts at once; whether a link that broke means a death, membership finds out.
+        if node_id == self._orchestrator and isinstance(reason, PeerLeft):
+            self._orchestrator_gone(str(reason))
+
+    def _member_changed(self, _before: Member | None, member: Member) -> None:
+        if member.node_id == self._orchestrator and member.state in ("dead", "left"):
+            self._orchestrator_gone(member.reason)
+
+    def _orchestrator_gone(self, reason: str) -> None:
+        self.end(OrchestratorLost(f"the orchestrator is gone: {reason}", stage=self._settings.stage))
 
     def message(self, node_id: str, channel: str, body: dict[str, Any]) -> None:
         if channel != CONTROL_CHANNEL:

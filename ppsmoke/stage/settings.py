@@ -112,7 +112,7 @@ class NodeSettings:
     step_timeout: float = _variable("PP_STEP_TIMEOUT", "for one decode step of the worker", _seconds, default=48)
     stop_timeout: float = _variable("PP_STOP_TIMEOUT", "for the worker to end before it is killed", _seconds, default=2)
     silence_limit: float = _variable(
-        "PP_SILENCE_LIMIT", "silence after which a peer counts as lost", _seconds, default=10
+        "PP_SILENCE_LIMIT", "silence after which a peer counts as dead", _seconds, default=5
     )
 
     @property

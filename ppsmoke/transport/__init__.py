@@ -1,4 +1,4 @@
-"""Links between processes over iroh QUIC: endpoint, frames, handshake, heartbeats, mesh."""
+"""Links between processes over iroh QUIC: endpoint, frames, handshake, mesh."""
 
 from ppsmoke.transport.endpoint import Endpoint, TicketInvalid, node_id_of, parse_ticket
 from ppsmoke.transport.events import MeshEvents

@@ -1,4 +1,4 @@
-"""The frames of a link's control stream after the handshake: messages, heartbeats, goodbye. Pure."""
+"""The frames of a link's control stream after the handshake: messages, goodbye. Pure."""
 
 from __future__ import annotations
 
@@ -16,34 +16,20 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
-class Ping:
-    serial: int
-
-
-@dataclass(frozen=True, slots=True)
-class Pong:
-    serial: int
-
-
-@dataclass(frozen=True, slots=True)
 class Bye:
     reason: str
 
 
-def encode(record: Message | Ping | Pong | Bye) -> bytes:
+def encode(record: Message | Bye) -> bytes:
     match record:
         case Message(channel, body):
             wire: dict[str, Any] = {"channel": channel, "body": body}
-        case Ping(serial):
-            wire = {"ping": serial}
-        case Pong(serial):
-            wire = {"pong": serial}
         case Bye(reason):
             wire = {"bye": reason}
     return json.dumps(wire, separators=(",", ":")).encode()
 
 
-def decode(frame: bytes) -> Message | Ping | Pong | Bye:
+def decode(frame: bytes) -> Message | Bye:
     """Raises FrameError for anything that `encode` does not make."""
     try:
         wire = json.loads(frame)
@@ -52,10 +38,6 @@ def decode(frame: bytes) -> Message | Ping | Pong | Bye:
     match wire:
         case {"channel": str(channel), "body": dict(body)}:
             return Message(channel, body)
-        case {"ping": int(serial)}:
-            return Ping(serial)
-        case {"pong": int(serial)}:
-            return Pong(serial)
         case {"bye": str(reason)}:
             return Bye(reason[:500])
     raise FrameError("a control frame of an unknown kind")

@@ -15,7 +15,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 MAX_HELLO_BYTES = 8192
 
 

@@ -100,17 +100,23 @@ class Link:
             raise await self.explain(error) from None
         return FrameStream(bi, max_frame=max_frame, explain=self.explain)
 
-    async def leave(self, bye: bytes, reason: str, deadline_s: float) -> None:
-        """Say goodbye in order, after all that was posted, and close when the peer has it or the time is up."""
+    async def leave(self, bye: bytes, reason: str, deadline_s: float) -> bool:
+        """Say goodbye in order, after all that was posted, and close when the peer has it or the time is up.
+
+        True when the peer has it, or has closed the link itself.
+        """
+        delivered = False
         try:
             async with asyncio.timeout(deadline_s):
                 await self.post(bye)
                 self._leaving = True
                 await self._control.finish()
-                await self._control.wait_delivered(deadline_s)
+                delivered = await self._control.wait_delivered(deadline_s)
         except (TimeoutError, PpError):
             pass
+        over = delivered or self._connection.close_reason() is not None
         self.end(PeerLost(f"the link to {self.name} was closed: {reason}", peer=self.name), CloseCode.LEFT, reason)
+        return over
 
     def end(self, error: PpError, code: CloseCode, reason: str) -> None:
         """Close the connection and stop the tasks. The first call wins; `error` is what later calls raise."""

@@ -1,6 +1,8 @@
-"""The links of one process, keyed by node id: dialling, accepting, heartbeats, messages, streams.
+"""The links of one process, keyed by node id: dialling, accepting, messages, streams.
 
-Whichever side dialled, one link serves both directions.
+Whichever side dialled, one link serves both directions. A link ends when its connection does, when either side says
+goodbye, or when it is given up: who is alive is not judged here but by membership, whose messages a link also carries.
+QUIC itself gives up a silent peer after 30 s.
 """
 
 from __future__ import annotations
@@ -20,7 +22,6 @@ from ppsmoke.transport.dial import Dialler
 from ppsmoke.transport.endpoint import Endpoint, TicketInvalid, parse_ticket
 from ppsmoke.transport.events import MeshEvents
 from ppsmoke.transport.framing import FrameError
-from ppsmoke.transport.heartbeat import Heartbeats, LinkSilent
 from ppsmoke.transport.hello import Hello, HelloMalformed, Refused, Welcome
 from ppsmoke.transport.link import MAX_CONTROL_BYTES, Link
 from ppsmoke.transport.rendezvous import PeerStamp, Verdict, judge_incoming
@@ -32,7 +33,7 @@ log = logging.getLogger(__name__)
 _LOST: tuple[type[Exception], ...] = (PpError, *IROH_ERRORS)
 
 _MAX_HANDSHAKES = 64
-_LAST_S = 0.2
+_LAST_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,6 @@ class Mesh:
 
     name_of: what people call a node id ("stage 3", "orchestrator", "node 12ab34cd"), for logs and errors.
     admit: the last word on a peer whose hello is in order; None admits it.
-    silence_limit_s: a link on which nothing was heard for so long is lost.
     hello_deadline_s: how long an incoming connection may take to say who it is.
     """
 
@@ -63,19 +63,16 @@ class Mesh:
         name_of: Callable[[str], str],
         admit: Callable[[str], Refused | None],
         events: MeshEvents,
-        silence_limit_s: float = 10.0,
         hello_deadline_s: float = 5.0,
     ) -> None:
         self.endpoint = endpoint
         self.node_id = endpoint.node_id
         self.name_of = name_of
         self.on_stream: Callable[[str, FrameStream], None] | None = None
-        self._identity = MeshIdentity(run_id, join_token, tool_version)
+        self.identity = MeshIdentity(run_id, join_token, tool_version)
         self._admit = admit
         self._listeners = [events]
         self._hello_deadline_s = hello_deadline_s
-        period_s = min(1.0, silence_limit_s / 4)
-        self._heartbeats = Heartbeats(silence_limit_s=silence_limit_s, period_s=period_s, late_s=2 * period_s)
         self._links: dict[str, Link] = {}
         self._addresses: dict[str, Any] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -86,9 +83,8 @@ class Mesh:
         self._dialler = Dialler(self)
 
     def start(self) -> None:
-        """Begin to accept connections and to watch the links."""
+        """Begin to accept connections."""
         self.spawn(self._accept(), "accept connections")
-        self.spawn(self._beat(), "heartbeats")
 
     def add_listener(self, events: MeshEvents) -> None:
         """Also tell `events`, after those that were there before."""
@@ -117,10 +113,6 @@ class Mesh:
         datagrams and unidirectional streams are free."""
         link = self._links.get(node_id)
         return link.connection if link else None
-
-    def rtt_s(self, node_id: str) -> float | None:
-        """The newest heartbeat round trip in seconds, None when none was measured."""
-        return self._heartbeats.rtt_s(node_id)
 
     async def link(self, node_id: str, *, deadline_s: float = 10.0) -> None:
         """Return when a link to `node_id` is up: the existing one, the peer's dial, or ours, retried with backoff.
@@ -182,10 +174,11 @@ class Mesh:
         self._dialler.cancel_all()
         bye = control.encode(control.Bye(reason))
         links = list(self._links.values())
-        await asyncio.gather(*(link.leave(bye, reason, deadline_s / 3) for link in links))
+        known = await asyncio.gather(*(link.leave(bye, reason, deadline_s / 3) for link in links))
         await stop_tasks(self._tasks, deadline_s / 3)
-        # The library now and then waits for connections whose peers have gone: not longer than for those that are here.
-        await self.endpoint.close(max(_LAST_S, ends - clock()) if links else _LAST_S)
+        # The library now and then waits for connections whose peers have gone. Where all know that we leave, nothing is
+        # left to wait for.
+        await self.endpoint.close(_LAST_S if all(known) else max(_LAST_S, ends - clock()))
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """Run `work` until it ends or the mesh closes; what it raises is logged."""
@@ -209,10 +202,10 @@ class Mesh:
     def own_hello(self, peer: str) -> Hello:
         """A new hello to `peer`."""
         return Hello(
-            run_id=self._identity.run_id,
+            run_id=self.identity.run_id,
             protocol=hello.PROTOCOL_VERSION,
-            tool_version=self._identity.tool_version,
-            proof=hello.make_proof(self._identity.join_token, self._identity.run_id, self.node_id, peer),
+            tool_version=self.identity.tool_version,
+            proof=hello.make_proof(self.identity.join_token, self.identity.run_id, self.node_id, peer),
             ticket=self.endpoint.ticket(),
             life=self._life,
             stamp=self._next_stamp(),
@@ -224,7 +217,6 @@ class Mesh:
         """Make a connection whose handshake is done the link to `peer`; `greeting` goes out first."""
         link = Link(peer=peer, name=self.name_of(peer), connection=connection, control=stream, stamp=stamp)
         self._links[peer] = link
-        self._heartbeats.add(peer, asyncio.get_running_loop().time())
         link.start(self, self.spawn)
         if greeting:
             link.offer(greeting)
@@ -235,16 +227,9 @@ class Mesh:
     # ---- LinkOwner
 
     def link_frame(self, link: Link, frame: bytes) -> None:
-        now = asyncio.get_running_loop().time()
         match control.decode(frame):
             case control.Message(channel, body):
-                self._heartbeats.heard(link.peer, now)
                 self._tell("message", link.peer, channel, body)
-            case control.Ping(serial):
-                self._heartbeats.heard(link.peer, now)
-                link.offer(control.encode(control.Pong(serial)))
-            case control.Pong(serial):
-                self._heartbeats.pong(link.peer, serial, now)
             case control.Bye(reason):
                 left = PeerLeft(f"{link.name} left: {reason}", peer=link.name)
                 link.end(left, CloseCode.LEFT, "goodbye received")
@@ -262,7 +247,6 @@ class Mesh:
         if self._links.get(link.peer) is not link:
             return
         del self._links[link.peer]
-        self._heartbeats.remove(link.peer)
         if self._closing is None:
             log.info("link down: %s", error)
             self._tell("link_down", link.peer, error)
@@ -330,9 +314,9 @@ class Mesh:
     def _judge(self, peer: str, said: Hello) -> Verdict | Refused:
         refused = hello.judge_hello(
             said,
-            run_id=self._identity.run_id,
-            join_token=self._identity.join_token,
-            tool_version=self._identity.tool_version,
+            run_id=self.identity.run_id,
+            join_token=self.identity.join_token,
+            tool_version=self.identity.tool_version,
             own_id=self.node_id,
             dialler_id=peer,
         )
@@ -363,21 +347,6 @@ class Mesh:
             name = self.name_of(node_id)
             raise PeerLost(f"the link to {name} ended as soon as it was up", peer=name, phase="dial")
         return link
-
-    async def _beat(self) -> None:
-        clock = asyncio.get_running_loop().time
-        while True:
-            await asyncio.sleep(self._heartbeats.period_s)
-            for action in self._heartbeats.tick(clock()):
-                link = self._links.get(action.peer)
-                if link is None:
-                    continue
-                if isinstance(action, LinkSilent):
-                    reason = f"silent for {action.silent_s:.1f} s"
-                    what = f"the link to {link.name} is lost: it was {reason}"
-                    link.end(PeerLost(what, peer=link.name), CloseCode.SILENT, reason)
-                else:
-                    link.offer(control.encode(control.Ping(action.serial)))
 
     def _next_stamp(self) -> int:
         self._stamp += 1

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from ppsmoke.edges import EdgeAcceptor, InboundEdge
-from ppsmoke.membership import ORCHESTRATOR_NAME, SeedMembership, stage_name
+from ppsmoke.membership import SwimMembership, stage_name
 from ppsmoke.messages import (
     ControlMessage,
     EdgeKind,
@@ -29,6 +29,7 @@ from ppsmoke.plan import GgufModelPlan, RunPlan, build_plan, inbound_provision, 
 from ppsmoke.stage.settings import describe_variables
 from ppsmoke.stub_model import STUB_EOS_TOKEN
 from tests.e2e.kit import NODE, NOTICED_S, Box, Done, Program
+from tests.membership.kit import seed_member
 from tests.transport.kit import PATIENCE_S, RUN_ID, TOKEN, Peer, id_of, key_of, peer, run_clean
 
 MODEL = "stub:layers=8"
@@ -59,12 +60,12 @@ async def ended(node: Program) -> Done:
 
 
 @asynccontextmanager
-async def orchestrator(**options: Any) -> AsyncIterator[tuple[Peer, SeedMembership]]:
-    async with peer("orchestrator", **options) as seed:
-        yield seed, SeedMembership(seed.mesh, names=frozenset({ORCHESTRATOR_NAME}))
+async def orchestrator(**options: Any) -> AsyncIterator[tuple[Peer, SwimMembership]]:
+    async with peer("orchestrator", **options) as seed, seed_member(seed, 2) as membership:
+        yield seed, membership
 
 
-async def joined(membership: SeedMembership, stage: int) -> None:
+async def joined(membership: SwimMembership, stage: int) -> None:
     assert await membership.wait_name(stage_name(stage), deadline_s=PATIENCE_S) == id_of(f"stage {stage}")
 
 
@@ -89,7 +90,7 @@ async def tell(seed: Peer, stage: int, message: ControlMessage) -> None:
     await seed.mesh.send(id_of(f"stage {stage}"), "control", encode_message(message), deadline_s=PATIENCE_S)
 
 
-async def provision(seed: Peer, membership: SeedMembership) -> None:
+async def provision(seed: Peer, membership: SwimMembership) -> None:
     for stage in range(2):
         await joined(membership, stage)
     plan = a_plan(seed)

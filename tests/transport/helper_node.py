@@ -13,8 +13,8 @@ from ppsmoke.transport.endpoint import parse_ticket
 from tests.transport.kit import peer
 
 
-async def main(name: str, silence_limit_s: float, ticket: str) -> None:
-    async with peer(name, silence_limit_s=silence_limit_s) as own:
+async def main(name: str, ticket: str) -> None:
+    async with peer(name) as own:
         other, _ = parse_ticket(ticket)
         own.mesh.learn_address(other, ticket)
         await own.mesh.link(other)
@@ -30,4 +30,4 @@ async def main(name: str, silence_limit_s: float, ticket: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], float(sys.argv[2]), sys.argv[3]))
+    asyncio.run(main(sys.argv[1], sys.argv[2]))

@@ -4,12 +4,12 @@ import pytest
 
 from ppsmoke.transport import control
 from ppsmoke.transport.closing import PeerClose, loss_text, peer_close
-from ppsmoke.transport.control import Bye, Message, Ping, Pong
+from ppsmoke.transport.control import Bye, Message
 from ppsmoke.transport.framing import FrameError
 
 
-@pytest.mark.parametrize("record", [Message("control", {"a": [1, {"b": "é"}]}), Ping(7), Pong(7), Bye("stopped")])
-def test_records_survive_the_wire(record: Message | Ping | Pong | Bye) -> None:
+@pytest.mark.parametrize("record", [Message("control", {"a": [1, {"b": "é"}]}), Bye("stopped")])
+def test_records_survive_the_wire(record: Message | Bye) -> None:
     assert control.decode(control.encode(record)) == record
 
 
