@@ -10,16 +10,11 @@ import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import Any, Self
-
-import numpy as np
-from gguf.constants import GGMLQuantizationType
-from gguf.quants import dequantize
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, Self
 
 from ppsmoke.errors import GgufMalformed, GgufTruncated, ModelNotFound, UsageError
+from ppsmoke.ggml_types import SUPPORTED_TENSOR_TYPES
 from ppsmoke.gguf_header import (
-    SUPPORTED_TENSOR_TYPES,
     GgufHeader,
     GgufTensor,
     ReadAt,
@@ -27,6 +22,10 @@ from ppsmoke.gguf_header import (
 )
 from ppsmoke.gguf_share import ShareRecord, Span, read_record
 from ppsmoke.split_naming import part_names, part_number
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 __all__ = ["SUPPORTED_TENSOR_TYPES", "GgufFile", "GgufTensor", "open_gguf"]
 
@@ -92,7 +91,10 @@ def merge_parts(headers: Sequence[GgufHeader], where: Sequence[str]) -> dict[str
 
 
 class GgufFile:
-    """An open model. Arrays handed out by `raw` keep the mapping alive after `close`."""
+    """An open model. Arrays handed out by `raw` keep the mapping alive after `close`.
+
+    Whoever only reads the header needs no arrays, so what makes them is loaded with the first one.
+    """
 
     def __init__(
         self,
@@ -132,23 +134,23 @@ class GgufFile:
 
         KeyError when there is no such tensor.
         """
+        from ppsmoke.gguf_values import dequantized
+
         tensor = self.tensors[name]
         self.bytes_touched += tensor.nbytes
-        rows = self._view(tensor).reshape(-1, _row_bytes(tensor))
-        return _values(rows, tensor).reshape(tensor.shape[::-1])
+        return dequantized(self._rows(tensor), tensor.type).reshape(tensor.shape[::-1])
 
     def dequantize_rows(self, name: str, rows: Sequence[int]) -> NDArray[np.float32]:
         """Some rows of a two-dimensional tensor, shape (len(rows), K). Only their bytes are read.
 
         KeyError when there is no such tensor, IndexError for a row outside it.
         """
+        from ppsmoke.gguf_values import dequantized, picked_rows
+
         tensor = self.tensors[name]
-        stored = self._view(tensor).reshape(-1, _row_bytes(tensor))
-        wanted = np.asarray(rows, dtype=np.int64)
-        if wanted.size and not (wanted.min() >= 0 and wanted.max() < len(stored)):
-            raise IndexError(f"a row outside 0..{len(stored) - 1} of {name}")
-        self.bytes_touched += wanted.size * stored.shape[1]
-        return _values(stored[wanted], tensor).reshape(len(wanted), tensor.shape[0])
+        picked = picked_rows(self._rows(tensor), rows, of=name)
+        self.bytes_touched += picked.nbytes
+        return dequantized(picked, tensor.type).reshape(len(picked), tensor.shape[0])
 
     def close(self) -> None:
         """Unmap the files. Safe to call twice."""
@@ -158,14 +160,19 @@ class GgufFile:
                 mapped.close()
         self._maps = []
 
+    def _rows(self, tensor: GgufTensor) -> NDArray[np.uint8]:
+        return self._view(tensor).reshape(-1, tensor.nbytes * tensor.shape[0] // math.prod(tensor.shape))
+
     def _view(self, tensor: GgufTensor) -> NDArray[np.uint8]:
+        from ppsmoke.gguf_values import stored_bytes
+
         share = self._shares[tensor.part]
         if share is not None and not share.covers(Span(tensor.offset, tensor.offset + tensor.nbytes)):
             raise ModelNotFound(
                 f"{self.paths[tensor.part]} holds a share of the model without the tensor {tensor.name!r}",
                 remedy="fetch the share of the blocks that this stage computes",
             )
-        return np.frombuffer(self._maps[tensor.part], np.uint8, tensor.nbytes, tensor.offset)
+        return stored_bytes(self._maps[tensor.part], tensor.offset, tensor.nbytes)
 
 
 def _map_read_only(path: Path) -> mmap.mmap:
@@ -188,13 +195,3 @@ def _map_read_only(path: Path) -> mmap.mmap:
 
 def _reader_of(mapped: mmap.mmap) -> ReadAt:
     return lambda offset, length: mapped[offset : offset + length]
-
-
-def _row_bytes(tensor: GgufTensor) -> int:
-    return tensor.nbytes * tensor.shape[0] // math.prod(tensor.shape)
-
-
-def _values(rows: NDArray[np.uint8], tensor: GgufTensor) -> NDArray[np.float32]:
-    values = dequantize(rows, tensor.type)
-    # gguf.quants hands F32 back as a view of the file; a caller's array must outlive the mapping.
-    return np.array(values, dtype=np.float32, copy=tensor.type == GGMLQuantizationType.F32 or None)

@@ -13,20 +13,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import numpy as np
-from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
-
 from ppsmoke.errors import GgufMalformed, GgufTruncated, UnsupportedModel
+from ppsmoke.ggml_types import BLOCKS, SUPPORTED_TENSOR_TYPES, GgmlType
 
 ReadAt = Callable[[int, int], bytes]
 _Entry = tuple[str, tuple[int, ...], int, int]  # name, shape, type number, offset
-
-# Every type whose values gguf.quants can compute. By name, because the newest are not known to every gguf release.
-_READABLE = (
-    "F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ1_S",
-    "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S", "IQ4_NL", "IQ4_XS", "TQ1_0", "TQ2_0", "MXFP4", "NVFP4",
-)  # fmt: skip
-SUPPORTED_TENSOR_TYPES = frozenset(kind for kind in GGMLQuantizationType if kind.name in _READABLE)
 
 _MAX_HEADER_BYTES = 1 << 28
 _MAX_ARRAY_LENGTH = 1 << 24
@@ -37,13 +28,11 @@ _MIN_TENSOR_ENTRY_BYTES = 8 + 4 + 4 + 8
 _READ_CHUNK_BYTES = 1 << 20
 
 _STRING, _ARRAY, _BOOL = 8, 9, 7
-_NUMBERS: dict[int, np.dtype[Any]] = {
-    kind: np.dtype(code)
-    for kind, code in {
-        0: "<u1", 1: "<i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4",
-        6: "<f4", 7: "?", 10: "<u8", 11: "<i8", 12: "<f8",
-    }.items()
+# struct's code of each kind of number
+_NUMBERS: Mapping[int, str] = {
+    0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d",
 }  # fmt: skip
+_NUMBER_BYTES: Mapping[int, int] = {kind: struct.calcsize(f"<{code}") for kind, code in _NUMBERS.items()}
 _U32, _U64 = struct.Struct("<I"), struct.Struct("<Q")
 
 
@@ -53,7 +42,7 @@ class GgufTensor:
 
     name: str
     shape: tuple[int, ...]  # ggml order, fastest axis first
-    type: GGMLQuantizationType
+    type: GgmlType
     part: int  # which file of the collection, from 0
     offset: int  # of the first data byte, from the start of its part's file
     nbytes: int
@@ -236,7 +225,7 @@ def _read_array(cursor: _Cursor, depth: int) -> list[Any]:
         raise GgufMalformed(f"{cursor.where}: {cursor.reading} nests arrays deeper than {_MAX_ARRAY_DEPTH}")
     if kind not in _NUMBERS and kind not in (_STRING, _ARRAY):
         raise GgufMalformed(f"{cursor.where}: {cursor.reading} is an array of the unknown type {kind}")
-    min_bytes_each = {_STRING: 8, _ARRAY: 12}.get(kind) or _NUMBERS[kind].itemsize
+    min_bytes_each = {_STRING: 8, _ARRAY: 12}.get(kind) or _NUMBER_BYTES[kind]
     if length * min_bytes_each > cursor.remaining:
         raise cursor.truncated()
     if length > _MAX_ARRAY_LENGTH:
@@ -249,12 +238,10 @@ def _read_array(cursor: _Cursor, depth: int) -> list[Any]:
 
 
 def _read_numbers(cursor: _Cursor, kind: int, count: int) -> list[Any]:
-    dtype = _NUMBERS[kind]
-    data = cursor.take(count * dtype.itemsize)
+    data = cursor.take(count * _NUMBER_BYTES[kind])
     if kind == _BOOL:
         return [byte != 0 for byte in data]
-    numbers: list[Any] = np.frombuffer(data, dtype).tolist()
-    return numbers
+    return list(struct.unpack(f"<{count}{_NUMBERS[kind]}", data))
 
 
 def _read_tensor_entry(cursor: _Cursor, index: int) -> _Entry:
@@ -271,7 +258,7 @@ def _read_tensor_entry(cursor: _Cursor, index: int) -> _Entry:
 def _place_tensor(where: str, size: int, part: int, data_start: int, alignment: int, entry: _Entry) -> GgufTensor:
     name, shape, kind, offset = entry
     try:
-        type_ = GGMLQuantizationType(kind)
+        type_ = GgmlType(kind)
     except ValueError:
         raise _unsupported_type(where, name, f"number {kind}, which is unknown here") from None
     if type_ not in SUPPORTED_TENSOR_TYPES:
@@ -279,7 +266,7 @@ def _place_tensor(where: str, size: int, part: int, data_start: int, alignment: 
     elements = math.prod(shape)
     if elements == 0 or elements >= 1 << 63:
         raise GgufMalformed(f"{where}: tensor {name!r} has the impossible shape {shape}")
-    block_elements, block_bytes = GGML_QUANT_SIZES[type_]
+    block_elements, block_bytes = BLOCKS[type_]
     if shape[0] % block_elements:
         raise GgufMalformed(
             f"{where}: tensor {name!r} has rows of {shape[0]} values, "

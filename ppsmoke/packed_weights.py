@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gguf.constants import GGMLQuantizationType as Type
-
+from ppsmoke.ggml_types import GgmlType as Type
 from ppsmoke.gguf_header import GgufTensor
 
 TILE = 64  # rows that lie together
