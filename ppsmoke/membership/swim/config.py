@@ -77,7 +77,7 @@ class SwimConfig:
     suspicion_s: Bounds = (2.0, 4.0)
     confirmations: int = 2
     suspicion_round_trips: float = 8.0
-    verifiers: float = 3.0
+    verifiers: float = 8.0
 
     gossip_interval_s: float = 0.2
     gossip_fanout: int = 3
@@ -105,11 +105,11 @@ class SwimConfig:
 
 
 LOCAL = SwimConfig(
-    probe_interval_s=0.5,
+    probe_interval_s=0.3,
     direct_timeout_s=(0.15, 0.25),
     probe_timeout_s=(0.5, 2.0),
     round_trip_guess_s=0.02,
-    suspicion_s=(1.0, 2.0),
+    suspicion_s=(1.0, 1.8),
     gossip_interval_s=0.1,
     exchange_interval_s=5.0,
     names_interval_s=1.0,

@@ -160,13 +160,17 @@ class Table:
             self._next -= 1
 
     def next_to_probe(self) -> Record | None:
-        """Round robin over the present others, in a new random order each round, so that nobody waits longer than two
-        rounds for its turn."""
+        """Round robin over the present others, in a new random order each round. Each half of the round is shuffled by
+        itself, so that nobody waits longer than one and a half rounds for its turn, where SWIM's would be two."""
         if not self._order:
             return None
         if self._next >= len(self._order):
             self._next = 0
-            self._rng.shuffle(self._order)
+            half = len(self._order) // 2
+            first, second = self._order[:half], self._order[half:]
+            self._rng.shuffle(first)
+            self._rng.shuffle(second)
+            self._order = first + second
         self._next += 1
         return self._order[self._next - 1]
 
