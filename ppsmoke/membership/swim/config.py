@@ -115,7 +115,8 @@ LOCAL = SwimConfig(
     names_interval_s=1.0,
     join_retry_s=0.5,
     revive_interval_s=1.0,
-    late_s=0.1,
+    late_s=0.2,
+    max_awareness=4,
 )
 """Processes of one machine: a crash is known to all in about 2 s."""
 
