@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from ppsmoke.membership.courier import Courier
 from ppsmoke.membership.loop_thread import LoopThread
-from ppsmoke.membership.swim import Action, Detour, Note, Send, Swim
+from ppsmoke.membership.swim import Action, Detour, MemberView, Note, Send, Swim
 from ppsmoke.membership.table import MemberRow, PathKind
 
 log = logging.getLogger(__name__)
@@ -114,23 +114,22 @@ class SwimDriver:
 
     def rows(self) -> list[MemberRow]:
         """The table as it is now."""
-        rows = []
-        for view in self.machine.members().values():
-            kind: PathKind | None = "self" if view.node_id == self._own_id else None
-            courier = self._couriers.get(view.node_id)
-            if courier is not None and (path := courier.path()) is not None:
-                kind = "relay" if path.relay else "direct"
-            rows.append(
-                MemberRow(
-                    view.node_id, view.stage_index, view.state, view.incarnation, view.rtt_s, kind, view.names
-                )
-            )  # fmt: skip
-        return rows
+        return [self._row(view) for view in self.machine.members().values()]
 
     async def leave(self) -> None:
         """Say goodbye, and return when the transport has it."""
         self.event(lambda machine, now: machine.leave(now))
         await asyncio.gather(*(courier.flush(_FLUSH_S) for courier in self._couriers.values()))
+
+    def _row(self, view: MemberView) -> MemberRow:
+        courier = self._couriers.get(view.node_id)
+        path = courier.path() if courier else None
+        kind: PathKind | None = "self" if view.node_id == self._own_id else None
+        rtt_s = view.rtt_s
+        if path is not None:
+            kind = "relay" if path.relay else "direct"
+            rtt_s = rtt_s if rtt_s is not None else path.rtt_s
+        return MemberRow(view.node_id, view.stage_index, view.state, view.incarnation, rtt_s, kind, view.names)
 
     # ---- what comes in
 
