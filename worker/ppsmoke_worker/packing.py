@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from gguf.constants import GGMLQuantizationType as Type
-from gguf.quants import dequantize
 from numpy.typing import NDArray
 
+from ppsmoke.ggml_types import GgmlType as Type
 from ppsmoke.gguf_file import GgufFile
+from ppsmoke.gguf_values import dequantized
 from ppsmoke.packed_weights import GROUP, HALVES, MINIMUM, TILE, WIDE, bits_of, format_of
 from ppsmoke_worker.quants import TAKE_APART
 
@@ -69,7 +69,7 @@ def _put_quants(records: Array, bits: int, kind: Type, stored: Bytes) -> None:
 def _put_values(records: Array, columns: int, kind: Type, stored: Bytes) -> None:
     tiles = len(records)
     # Values of 16 bits are moved as they are.
-    values = stored.view("<u2") if kind in (Type.F16, Type.BF16) else dequantize(stored, kind)
+    values = stored.view("<u2") if kind in (Type.F16, Type.BF16) else dequantized(stored, kind)
     values = values.reshape(tiles, TILE, columns)
     whole = columns // GROUP
     grouped = values[..., : whole * GROUP].reshape(tiles, TILE, whole, GROUP)

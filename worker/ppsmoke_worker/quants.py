@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from gguf.constants import GGMLQuantizationType as Type
 from numpy.typing import NDArray
+
+from ppsmoke.ggml_types import GgmlType as Type
 
 Bytes = NDArray[np.uint8]
 Scales = NDArray[np.floating[Any]]

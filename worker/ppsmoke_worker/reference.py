@@ -3,7 +3,8 @@
 `python -m ppsmoke_worker.reference` reads one JSON object from stdin until its end: `model`, `context`, `tokens` (the
 prompt), `max_tokens`, and optionally `device`, `stop_token_ids`, `sampling`. It writes `{"status": "ready", "device",
 "load_s", "compile_s"}` before it begins, a line `{"token": id}` for each token as it comes, then `{"tokens": [...],
-"finish_reason": "eos" | "max_tokens" | "context"}`. A stop token is the last one of `tokens`. An error is one line `{"status": "fatal", "code", "message", "remedy"}`.
+"finish_reason": "eos" | "max_tokens" | "context"}`. A stop token is the last one of `tokens`. An error is one line
+`{"status": "fatal", "code", "message", "remedy"}`.
 """
 
 from __future__ import annotations
