@@ -47,6 +47,7 @@ class Emulated:
     url: str
     scale: float
     timeout_s: float
+    running_s: float = 20.0
     foreign: list[int] = field(default_factory=list)
 
     def client(self, key: str = KEY) -> VastClient:
@@ -62,11 +63,12 @@ class Emulated:
 
     def times(self) -> LeaseTimes:
         """The book's, as short; what a busy machine may be slow at has real time."""
-        return replace(LeaseTimes().scaled(self.scale), release=30.0, logs=10.0)
+        return replace(LeaseTimes().scaled(self.scale), running=self.running_s, logs=10.0, release=30.0, hurry=10.0)
 
     def left(self) -> list[str]:
         """What the ledger shows alive of what the tests rented, late effects included; foreign ones must live on."""
         self.service.wait_for_late_effects()
+        assert self.service.broken == []
         alive = self.service.account.ledger.alive()
         ids = {life.instance_id for life in alive}
         assert set(self.foreign) <= ids, "an instance of somebody else was destroyed"
@@ -108,7 +110,7 @@ async def emulated(
     ]
     service.account.set_nodes(nodes)
     with serving(service) as server:
-        yield Emulated(service, server.url, scale, timeout_s, foreign)
+        yield Emulated(service, server.url, scale, timeout_s, foreign=foreign)
 
 
 def dead_header(run_id: str = RUN_ID, url: str = "") -> RunHeader:

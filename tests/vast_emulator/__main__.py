@@ -71,9 +71,11 @@ def _report(service: Service, now: float) -> int:
     ledger = service.account.ledger
     for life in ledger.lives:
         print(life.describe())
+    for error in service.broken:
+        print(f"the emulator itself failed: {error!r}", file=sys.stderr)
     alive = ledger.alive()
     print(f"{len(ledger.lives)} rented, {len(alive)} alive, {ledger.billed(0.0, now):.4f} USD billed")
-    return 1 if alive else 0
+    return 1 if alive or service.broken else 0
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from tests.vast_emulator.nodes import Nodes
 from tests.vast_emulator.rows import instance_row
 
 _MOST_LAG_S = 3.0
+_OF_THE_OFFER = ("machine_id", "host_id", "gpu_name", "geolocation", "dph_base", "dph_total")
 
 
 @dataclass(slots=True)
@@ -94,16 +95,15 @@ class Account:
                 values |= {"actual_status": "exited", "status_msg": f"success, exited ({status})"}
         if "label" not in values:
             values["label"] = rental.label
-        offer = {name: rental.offer[name] for name in ("machine_id", "host_id", "gpu_name", "geolocation", "dph_base")}
-        return instance_row(
-            **offer,
-            id=rental.instance_id,
-            image_uuid=rental.wish.get("image"),
-            extra_env=[[name, value] for name, value in dict(rental.wish.get("env") or {}).items()],
-            disk_space=float(rental.wish.get("disk") or 8),
-            start_date=self._clock.date(rental.born),
-            **{"dph_total": rental.offer["dph_total"], **values},
-        )
+        offer = {name: rental.offer[name] for name in _OF_THE_OFFER}
+        contract = {
+            "id": rental.instance_id,
+            "image_uuid": rental.wish.get("image"),
+            "extra_env": [[name, value] for name, value in dict(rental.wish.get("env") or {}).items()],
+            "disk_space": float(rental.wish.get("disk") or 8),
+            "start_date": self._clock.date(rental.born),
+        }
+        return instance_row(**offer | contract | values)
 
     def output(self, rental: Rental) -> str:
         """What its container wrote."""

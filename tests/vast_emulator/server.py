@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qsl, urlsplit
 
+from tests.vast_emulator.answers import text_answer
 from tests.vast_emulator.service import Reaction, Request, Service
 
 _HELD_MOST_S = 60.0
@@ -71,9 +72,17 @@ class _Handler(BaseHTTPRequestHandler):
             key=key if scheme == "Bearer" else None,
             body=self.rfile.read(length),
         )
-        self._send(self.server.service.react(request))
+        self._send(self._react(request))
 
     do_GET = do_PUT = do_POST = do_DELETE = _handle
+
+    def _react(self, request: Request) -> Reaction:
+        service = self.server.service
+        try:
+            return service.react(request)
+        except Exception as error:  # a fault of the emulator itself, not one of those it plays
+            service.broken.append(error)
+            return Reaction(text_answer(f"the emulator is broken: {error!r}", 500))
 
     def _send(self, reaction: Reaction) -> None:
         answer = reaction.answer

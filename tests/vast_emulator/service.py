@@ -60,7 +60,7 @@ class Heard:
 
 
 class Service:
-    """`on_call` hears of each call before it is handled, in the thread that serves it."""
+    """`on_call` hears of each call before it is handled, with its kind and number, in the thread that serves it."""
 
     def __init__(
         self,
@@ -83,6 +83,7 @@ class Service:
         self.base_url = ""
         self.on_call: Callable[[str, int], None] = lambda call, number: None
         self.heard: list[Heard] = []
+        self.broken: list[Exception] = []  # faults of the emulator itself
         self._lock = threading.RLock()
         self._late: list[tuple[float, Callable[[float], object]]] = []
         self._logs: dict[str, tuple[float, str]] = {}
@@ -92,9 +93,9 @@ class Service:
     def react(self, request: Request) -> Reaction:
         """What the service does about one request."""
         call = _call_of(request)
-        number = self.faults.counts[call] + 1
-        self.on_call(call, number)
         with self._lock:
+            number = self.faults.counts[call] + 1
+            self.on_call(call, number)
             now = self._advance()
             self.heard.append(Heard(call, number, now, request.key == self.key))
             fault = self.faults.next(call)
