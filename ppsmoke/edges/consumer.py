@@ -14,10 +14,10 @@ from ppsmoke.errors import DeadlineExceeded, EdgeFaulted, PpError
 from ppsmoke.iroh_fix import IROH_ERRORS
 from ppsmoke.messages import InboundEdgeProvision
 from ppsmoke.objects import HEADER, StreamObject, decode_object
-from ppsmoke.transport.blocking import BlockingCalls, CallsCancelled
+from ppsmoke.transport.blocking import CallsCancelled
 from ppsmoke.transport.framing import FrameError
 from ppsmoke.transport.link import Spawn
-from ppsmoke.transport.stream import FrameStream
+from ppsmoke.transport.stream import FrameReader, FrameStream
 from ppsmoke.transport.tasks import stop_tasks
 
 _EXPLAIN_S = 3.0
@@ -47,8 +47,8 @@ class InboundEdge:
         self._closing: str | None = None
         self._changed = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        self._calls = BlockingCalls()
         self._stream: FrameStream | None = None
+        self._reader_in_thread: FrameReader | None = None
         self._lock = threading.Lock()
         self._left: asyncio.Future[None] = self._loop.create_future()
 
@@ -93,10 +93,11 @@ class InboundEdge:
 
     def take(self) -> StreamObject | None:
         """As `next`, in the thread of a threaded edge; `close` wakes it."""
-        stream = self._stream
+        stream, reader = self._stream, self._reader_in_thread
         assert stream is not None, "wait_ready comes first"
+        assert reader is not None
         try:
-            frame = stream.read_frame_in(self._calls)
+            frame = reader.read()
             if frame is None:
                 with self._lock:
                     self._machine.stream_ended()
@@ -112,7 +113,7 @@ class InboundEdge:
             else:
                 with self._lock:
                     ended = self._machine.record(records.decode(frame))
-                stream.write_frame_in(self._calls, records.encode(ended))
+                stream.thread_writer().write(records.encode(ended), b"")
         except _BREAKS as error:
             raise self._broken(stream, error) from None
         self._loop.call_soon_threadsafe(self._leave)
@@ -140,7 +141,8 @@ class InboundEdge:
 
     def interrupt(self) -> None:
         """Wake the thread of a threaded edge for good; the edge itself is left as it is."""
-        self._calls.cancel()
+        if self._reader_in_thread is not None:
+            self._reader_in_thread.cancel()
 
     async def close(self, reason: str) -> None:
         """Stop at once and tell the producer why. Idempotent, never raises; `faulted` stays as it is."""
@@ -148,7 +150,8 @@ class InboundEdge:
         with self._lock:
             fault = self._machine.close(reason)
         self.ring.close(fault)
-        self._calls.cancel()
+        if self._reader_in_thread is not None:
+            self._reader_in_thread.cancel()
         self._changed.set()
         if self._reader is not None:
             await stop_tasks([self._reader])
@@ -169,6 +172,7 @@ class InboundEdge:
         try:
             await stream.write_frame(records.encode(accept))
             if self.threaded:
+                self._reader_in_thread = stream.thread_reader()
                 self._stream = stream
                 self._changed.set()
                 await self._left

@@ -18,10 +18,10 @@ from ppsmoke.errors import DeadlineExceeded, EdgeFaulted, PpError
 from ppsmoke.iroh_fix import IROH_ERRORS
 from ppsmoke.messages import OutboundEdgeProvision
 from ppsmoke.objects import StreamObject, encode_header
-from ppsmoke.transport.blocking import BlockingCalls, CallsCancelled
+from ppsmoke.transport.blocking import CallsCancelled
 from ppsmoke.transport.framing import FrameError
 from ppsmoke.transport.mesh import Mesh
-from ppsmoke.transport.stream import FrameStream
+from ppsmoke.transport.stream import FrameStream, FrameWriter
 from ppsmoke.transport.tasks import stop_tasks
 
 DIAL_S = 10.0
@@ -58,7 +58,7 @@ class OutboundEdge:
         self._pumped = asyncio.Event()
         self._changed = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        self._calls = BlockingCalls()
+        self._writer: FrameWriter | None = None
         self._head, self._size = b"", 0
         self._lock = threading.Lock()
 
@@ -90,7 +90,9 @@ class OutboundEdge:
             raise DeadlineExceeded(what, peer=self._machine.peer_name, phase="open edge") from None
         except PpError as error:
             raise self._fault(error) from None
-        if not self.threaded:
+        if self.threaded:
+            self._writer = self._stream.thread_writer()
+        else:
             self._spawn(self._pump(self._stream), "pump of")
 
     async def write(self, obj: StreamObject) -> None:
@@ -115,16 +117,18 @@ class OutboundEdge:
         except EdgeFaulted as error:
             raise self._broken(error) from None
         self._head, self._size = encode_header(sized), len(sized.payload)
+        if self._writer is not None:
+            self._writer.prepare(len(self._head) + self._size)
 
     def send(self, payload: bytes) -> None:
         """Write the object that was prepared; returns when the transport has taken it. `close` wakes it."""
-        stream = self._stream
+        writer = self._writer
         try:
-            if stream is None:
+            if writer is None:
                 raise CallsCancelled
             if len(payload) != self._size:
                 raise self._machine.error(f"an object of {self._size} bytes was to be written, not {len(payload)}")
-            stream.write_frame_in(self._calls, self._head, payload)
+            writer.write(self._head, payload)
         except _BREAKS as error:
             raise self._broken(error) from None
         self.written_at = time.monotonic()
@@ -170,7 +174,8 @@ class OutboundEdge:
 
     def interrupt(self) -> None:
         """Wake the thread of a threaded edge for good; the edge itself is left as it is."""
-        self._calls.cancel()
+        if self._writer is not None:
+            self._writer.cancel()
 
     async def close(self, reason: str) -> None:
         """Stop. Idempotent, never raises, takes a second or two at most; `faulted` stays as it is.

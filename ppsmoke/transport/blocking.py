@@ -1,19 +1,40 @@
-"""Waiting for the network library's calls in a plain thread, without an event loop in between.
+"""A stream's reads and writes for a plain thread that waits for them: no event loop, and little Python, in between.
 
-The library's Python glue asks the running loop of its thread for two things only: a future, and to have it resolved
-from another thread. `BlockingCalls` is a loop that can do exactly that: a call costs the thread one wait on a queue
-instead of turns of a selector.
+The generated glue of iroh 1.2.0 makes a coroutine of every call, and resolves it by a Python callback in the library's
+own thread. A write costs it 31 us of computing with warm caches; by the same entry points, called one by one, it is 11,
+and a reader is woken by a native function that needs no interpreter. The names are those of uniffi's scaffolding:
+a future is polled with a callback until it is ready (or woken, then polled again), completed, and freed.
 """
 
 from __future__ import annotations
 
-import asyncio
+import ctypes
+import importlib
+import os
 import threading
-from collections.abc import Callable, Coroutine, Generator
-from queue import SimpleQueue
-from typing import Any, TypeVar, cast
+from typing import Any
 
-_T = TypeVar("_T")
+import ppsmoke.iroh_fix
+
+_glue: Any = importlib.import_module(f"{ppsmoke.iroh_fix.iroh.__name__}.iroh_ffi")
+_lib: Any = _glue._UniffiLib
+_Callback: Any = _glue._UNIFFI_RUST_FUTURE_CONTINUATION_CALLBACK
+
+# Python's own locks, to be waited for without the interpreter's lock and released without it.
+_locks = ctypes.CDLL(ctypes.pythonapi._name, handle=ctypes.pythonapi._handle)
+_allocate_lock = _locks.PyThread_allocate_lock
+_allocate_lock.restype = ctypes.c_void_p
+_free_lock = _locks.PyThread_free_lock
+_free_lock.argtypes, _free_lock.restype = (ctypes.c_void_p,), None
+_acquire_lock = _locks.PyThread_acquire_lock_timed
+_acquire_lock.argtypes = (ctypes.c_void_p, ctypes.c_longlong, ctypes.c_int)
+_release_lock = _locks.PyThread_release_lock
+_release_lock.argtypes, _release_lock.restype = (ctypes.c_void_p,), None
+_WAKE = _Callback(ctypes.cast(_release_lock, ctypes.c_void_p).value)
+"""As a future's callback: releases the lock whose address is the callback's argument."""
+
+_READY = 0
+_PREFIX_BYTES = 4  # a buffer of the library begins with the length of its bytes, big-endian
 
 
 class CallsCancelled(Exception):
@@ -23,66 +44,128 @@ class CallsCancelled(Exception):
         super().__init__("it was told to stop")
 
 
-class BlockingCalls:
-    """One thread at a time runs calls; `cancel` may come from any other and ends the present call and every later one.
-
-    A dropped read has taken nothing; a dropped write may have sent a part.
-    """
+class _Waiting:
+    """Drives one future at a time to its end. `cancel` may come from any thread."""
 
     def __init__(self) -> None:
         self.cancelled = False
-        self._news: SimpleQueue[_Reply | None] = SimpleQueue()
+        self._lock = _allocate_lock()
+        _acquire_lock(self._lock, 0, 0)
+        self._code: int | None = None
         self._thread = 0
+        self._told = _Callback(self._tell)
+        self._status: Any = _glue._UniffiRustCallStatus()
+        self._status_at = ctypes.byref(self._status)
 
-    def run(self, call: Coroutine[Any, Any, _T]) -> _T:
-        """Wait for `call` as long as it takes. Raises what it raises, CallsCancelled."""
-        if self.cancelled:
-            call.close()
-            raise CallsCancelled
-        self._thread = threading.get_ident()
-        outer = asyncio._get_running_loop()
-        asyncio._set_running_loop(cast(asyncio.AbstractEventLoop, self))
-        try:
-            while True:
-                awaited = call.send(None)
-                while not self.cancelled and self._news.get() is not awaited:
-                    pass  # what is left of a dropped call
-                if self.cancelled:
-                    raise CallsCancelled
-        except StopIteration as done:
-            return cast(_T, done.value)
-        finally:
-            call.close()
-            asyncio._set_running_loop(outer)
+    def __del__(self) -> None:
+        _free_lock(self._lock)  # no future is left that could release it
 
     def cancel(self) -> None:
+        """End the call in progress and every later one: they raise CallsCancelled."""
         self.cancelled = True
-        self._news.put(None)
+        _release_lock(self._lock)
 
-    # ---- what the library's glue takes for an event loop
+    def _wait(self, poll: Any, future: int, first: Any) -> None:
+        """Poll until the future is ready; `first` is the callback for the first time."""
+        self._thread = threading.get_ident()
+        self._code = None
+        poll(future, first, self._lock)
+        while self._code != _READY:
+            if self._code is None:
+                _acquire_lock(self._lock, -1, 0)
+                if self.cancelled:
+                    raise CallsCancelled
+            self._code = None
+            poll(future, self._told, self._lock)
 
-    def create_future(self) -> _Reply:
-        return _Reply()
-
-    def call_soon_threadsafe(self, resolve: Callable[[_Reply, int], None], reply: _Reply, code: int) -> None:
-        resolve(reply, code)
-        if threading.get_ident() != self._thread:
-            self._news.put(reply)
-
-
-class _Reply:
-    """The future of one poll."""
-
-    def __init__(self) -> None:
-        self._code: int | None = None
-
-    def cancelled(self) -> bool:
-        return False
-
-    def set_result(self, code: int) -> None:
+    def _tell(self, _lock: int, code: int) -> None:
         self._code = code
+        if threading.get_ident() != self._thread:
+            _release_lock(self._lock)
 
-    def __await__(self) -> Generator[_Reply, None, int]:
-        while self._code is None:
-            yield self
-        return self._code
+    def _check(self) -> None:
+        """Raise the library's error, if the newest call gave one."""
+        if self._status.code:
+            status, self._status = self._status, _glue._UniffiRustCallStatus()
+            self._status_at = ctypes.byref(self._status)
+            _glue._uniffi_check_call_status(_glue._UniffiFfiConverterTypeIrohError__as_error, status)
+
+
+class BlockingReceiver(_Waiting):
+    """The reading half of a stream, an iroh RecvStream, for one thread. A cancelled read has taken nothing."""
+
+    def __init__(self, recv: Any) -> None:
+        super().__init__()
+        self._recv = recv
+
+    def read(self, limit: int) -> bytes:
+        """What has arrived, waiting for something; b"" at the end. Raises the library's errors, CallsCancelled."""
+        return self._run(_lib.uniffi_iroh_ffi_fn_method_recvstream_read, limit)
+
+    def read_exact(self, size: int) -> bytes:
+        return self._run(_lib.uniffi_iroh_ffi_fn_method_recvstream_read_exact, size)
+
+    def _run(self, method: Any, size: int) -> bytes:
+        if self.cancelled:
+            raise CallsCancelled
+        handle = _lib.uniffi_iroh_ffi_fn_clone_recvstream(self._recv._handle, self._status_at)
+        future = method(handle, size)
+        try:
+            self._wait(_lib.ffi_iroh_ffi_rust_future_poll_rust_buffer, future, _WAKE)
+            found = _lib.ffi_iroh_ffi_rust_future_complete_rust_buffer(future, self._status_at)
+            self._check()
+            start = ctypes.cast(found.data, ctypes.c_void_p).value or 0
+            data = ctypes.string_at(start + _PREFIX_BYTES, found.len - _PREFIX_BYTES)
+            _lib.ffi_iroh_ffi_rustbuffer_free(found, self._status_at)
+            return data
+        finally:
+            _lib.ffi_iroh_ffi_rust_future_free_rust_buffer(future)
+
+
+class BlockingSender(_Waiting):
+    """The writing half of a stream, an iroh SendStream, for one thread. A cancelled write may have sent a part."""
+
+    def __init__(self, send: Any) -> None:
+        super().__init__()
+        self._send = send
+        self._buffer: Any = None
+        self._start = 0
+        self._size = -1
+
+    def __del__(self) -> None:
+        if self._buffer is not None:
+            _lib.ffi_iroh_ffi_rustbuffer_free(self._buffer, self._status_at)
+        super().__del__()
+
+    def prepare(self, size: int) -> None:
+        """Have a buffer at hand for the next write, of `size` bytes."""
+        if self._size == size:
+            return
+        if self._buffer is not None:
+            _lib.ffi_iroh_ffi_rustbuffer_free(self._buffer, self._status_at)
+        self._buffer = _lib.ffi_iroh_ffi_rustbuffer_alloc(size + _PREFIX_BYTES, self._status_at)
+        self._buffer.len = size + _PREFIX_BYTES
+        self._start = ctypes.cast(self._buffer.data, ctypes.c_void_p).value or 0
+        self._size = size
+        ctypes.memmove(self._start, size.to_bytes(_PREFIX_BYTES, "big"), _PREFIX_BYTES)
+
+    def write(self, *parts: bytes) -> None:
+        """All of `parts`, waiting while the stream's window is full. Raises the library's errors, CallsCancelled."""
+        if self.cancelled:
+            raise CallsCancelled
+        self.prepare(sum(map(len, parts)))
+        place = self._start + _PREFIX_BYTES
+        for part in parts:
+            ctypes.memmove(place, part, len(part))
+            place += len(part)
+        handle = _lib.uniffi_iroh_ffi_fn_clone_sendstream(self._send._handle, self._status_at)
+        buffer, self._buffer, self._size = self._buffer, None, -1
+        future = _lib.uniffi_iroh_ffi_fn_method_sendstream_write_all(handle, buffer)
+        try:
+            self._wait(_lib.ffi_iroh_ffi_rust_future_poll_void, future, self._told)
+            # The library's thread was woken to send it, mostly on this core: let it, before anything else.
+            os.sched_yield()
+            _lib.ffi_iroh_ffi_rust_future_complete_void(future, self._status_at)
+            self._check()
+        finally:
+            _lib.ffi_iroh_ffi_rust_future_free_void(future)

@@ -88,6 +88,15 @@ class FrameCutter:
         self._tail.clear()
 
 
+def feed(cutter: FrameCutter, data: bytes) -> bool:
+    """Give `cutter` what a read brought; False when that was the stream's orderly end. Raises FrameError."""
+    if data:
+        cutter.feed(data)
+    elif cutter.pending:
+        raise FrameError("the stream ended in the middle of a frame")
+    return bool(data)
+
+
 def frame_pieces(head: bytes, payload: bytes = b"") -> list[bytes]:
     """One frame of `head` + `payload` as the writes to make: a small frame in one, a big one in pieces."""
     prefix = (len(head) + len(payload)).to_bytes(PREFIX_BYTES, "big")

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
 from ppsmoke.errors import PpError
 from ppsmoke.iroh_fix import IROH_ERRORS
-from ppsmoke.transport.blocking import BlockingCalls
-from ppsmoke.transport.framing import PIECE_BYTES, READ_BYTES, FrameCutter, FrameError, frame_pieces
+from ppsmoke.transport.blocking import BlockingReceiver, BlockingSender
+from ppsmoke.transport.framing import PIECE_BYTES, PREFIX_BYTES, READ_BYTES, FrameCutter, feed, frame_pieces
 
 
 class FrameStream:
@@ -41,7 +40,7 @@ class FrameStream:
                 data = await self._read_more()
             except IROH_ERRORS as error:
                 raise await self.explain(error) from None
-            if not self._feed(data):
+            if not feed(self.cutter, data):
                 return None
 
     async def write_frame(self, head: bytes, payload: bytes = b"") -> None:
@@ -52,22 +51,6 @@ class FrameStream:
         except IROH_ERRORS as error:
             raise await self.explain(error) from None
 
-    def read_frame_in(self, calls: BlockingCalls) -> bytes | None:
-        """`read_frame` for a thread. Raises FrameError, CallsCancelled, and the library's own errors."""
-        while True:
-            frame = self.cutter.take()
-            if frame is not None:
-                return frame
-            if not self._feed(calls.run(self._read_more())):
-                return None
-
-    def write_frame_in(self, calls: BlockingCalls, head: bytes, payload: bytes = b"") -> None:
-        """`write_frame` for a thread. Raises CallsCancelled, and the library's own errors."""
-        for piece in frame_pieces(head, payload):
-            calls.run(self._send.write_all(piece))
-        # The library's thread was just woken to send it: let it, before whatever else is to be done here.
-        os.sched_yield()
-
     def _read_more(self) -> Coroutine[Any, Any, bytes]:
         missing = self.cutter.missing
         call: Coroutine[Any, Any, bytes] = (
@@ -75,13 +58,13 @@ class FrameStream:
         )
         return call
 
-    def _feed(self, data: bytes) -> bool:
-        """False when the stream ended in order."""
-        if data:
-            self.cutter.feed(data)
-        elif self.cutter.pending:
-            raise FrameError("the stream ended in the middle of a frame")
-        return bool(data)
+    def thread_reader(self) -> FrameReader:
+        """From now on a thread reads, and no task any more."""
+        return FrameReader(BlockingReceiver(self._recv), self.cutter)
+
+    def thread_writer(self) -> FrameWriter:
+        """From now on a thread writes, and no task while it does."""
+        return FrameWriter(BlockingSender(self._send))
 
     async def finish(self) -> None:
         """Say that nothing more will be written."""
@@ -106,3 +89,48 @@ class FrameStream:
         with suppress(TimeoutError, *IROH_ERRORS):
             await asyncio.wait_for(self._send.reset(code), 1.0)
         await self.stop_reading(code)
+
+
+class FrameReader:
+    """Frames for the one thread that reads a stream; `cancel` may come from any other."""
+
+    def __init__(self, receiver: BlockingReceiver, cutter: FrameCutter) -> None:
+        self._receiver = receiver
+        self._cutter = cutter
+        self.cancel = receiver.cancel
+
+    def read(self) -> bytes | None:
+        """The next frame, None at the stream's orderly end. Raises FrameError, CallsCancelled, the library's errors."""
+        while True:
+            frame = self._cutter.take()
+            if frame is not None:
+                return frame
+            missing = self._cutter.missing
+            if missing > READ_BYTES:
+                data = self._receiver.read_exact(min(missing, PIECE_BYTES))
+            else:
+                data = self._receiver.read(READ_BYTES)
+            if not feed(self._cutter, data):
+                return None
+
+
+class FrameWriter:
+    """Frames from the one thread that writes a stream; `cancel` may come from any other."""
+
+    def __init__(self, sender: BlockingSender) -> None:
+        self._sender = sender
+        self.cancel = sender.cancel
+
+    def prepare(self, size: int) -> None:
+        """Make ready for a frame of `size` bytes, if it is one that is quick to send."""
+        if size + PREFIX_BYTES <= PIECE_BYTES:
+            self._sender.prepare(size + PREFIX_BYTES)
+
+    def write(self, head: bytes, payload: bytes) -> None:
+        """One frame; waits while the peer does not read. Raises CallsCancelled, and the library's errors."""
+        size = len(head) + len(payload)
+        if size + PREFIX_BYTES <= PIECE_BYTES:
+            self._sender.write(size.to_bytes(PREFIX_BYTES, "big"), head, payload)
+            return
+        for piece in frame_pieces(head, payload):
+            self._sender.write(piece)
