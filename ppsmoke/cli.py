@@ -228,7 +228,7 @@ def run(
     token_timeout: Annotated[float, _time("--token-timeout", text="Silence between two tokens.")] = 60,
     stop_timeout: Annotated[float, _time("--stop-timeout", text="A stage stops.")] = 5,
     kill_timeout: Annotated[float, _time("--kill-timeout", text="Then its process ends.")] = 2,
-    silence_timeout: Annotated[float, _time("--silence-timeout", text="A silent stage counts as dead.", low=0.5)] = 5,
+    silence_timeout: Annotated[float, _time("--silence-timeout", text="A silent stage counts as dead.", low=1)] = 5,
     budget: Annotated[float | None, _time("--budget", text="The whole run; off by default.")] = None,
     version: Annotated[
         bool, typer.Option("--version", help="Print the version and stop.", callback=_version, is_eager=True)
