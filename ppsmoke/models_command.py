@@ -10,17 +10,16 @@ from typing import Annotated
 
 import typer
 
+from ppsmoke import models
 from ppsmoke.errors import EnvironmentFault, ModelCorrupt, PpError, UsageError
 from ppsmoke.models import (
     ALIASES,
     CachedModel,
     ModelAlias,
-    ensure_model,
     find_model,
     list_models,
     parse_model,
     remove_model,
-    show_progress,
     verify_model,
 )
 from ppsmoke.terminal import Terminal
@@ -59,7 +58,7 @@ class ListedModel:
 
 
 @models_app.callback(invoke_without_command=True)
-def models(context: typer.Context, verify: _Verify = False, as_json: _Json = False) -> int:
+def without_command(context: typer.Context, verify: _Verify = False, as_json: _Json = False) -> int:
     if context.invoked_subcommand is None:
         return list_command(verify=verify, as_json=as_json)
     if verify or as_json:
@@ -93,8 +92,8 @@ def fetch_command(
     ref = parse_model(model)
     path = find_model(ref)
     if path is None:
-        with show_progress() as progress:
-            path = ensure_model(ref, progress=progress)
+        with models.show_progress() as progress:
+            path = models.ensure_model(ref, progress=progress)
     print(path, flush=True)
     return 0
 

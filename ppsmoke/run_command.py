@@ -13,10 +13,11 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 
+from ppsmoke import models
 from ppsmoke.errors import PpError, UsageError, VerifyMismatch
 from ppsmoke.logs import make_log_dir
 from ppsmoke.messages import Feedback, Generation
-from ppsmoke.models import SilentProgress, ensure_model, find_model, parse_model, show_progress
+from ppsmoke.models import find_model, parse_model
 from ppsmoke.orchestrator.options import Deadlines, OutputGone, RunOptions
 from ppsmoke.orchestrator.result import RunResult
 from ppsmoke.orchestrator.run import LocalRun
@@ -153,8 +154,8 @@ def _open(command: RunCommand, terminal: Terminal) -> Model:
     path = find_model(ref)
     if path is None:
         terminal.line(f"fetching {ref.id}")
-        with nullcontext(SilentProgress()) if command.quiet else show_progress() as progress:
-            path = ensure_model(
+        with nullcontext(models.SilentProgress()) if command.quiet else models.show_progress() as progress:
+            path = models.ensure_model(
                 ref, progress=progress, judge=check_announced_model(command.num_stages, command.context)
             )
     return open_model(ref.id, path)

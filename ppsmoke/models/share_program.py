@@ -17,7 +17,8 @@ from typing import Any
 
 from ppsmoke.errors import PpError, UsageError
 from ppsmoke.model_facts import stage_tensors
-from ppsmoke.models.resolve import ensure_share, parse_model
+from ppsmoke.models.ensure import ensure_share
+from ppsmoke.models.resolve import parse_model
 from ppsmoke.models.share import Announced, Wanted, stage_share
 from ppsmoke.plan import check_stage_count
 from ppsmoke.roles import layer_range
