@@ -152,6 +152,13 @@ class GgufFile:
         self.bytes_touched += picked.nbytes
         return dequantized(picked, tensor.type).reshape(len(picked), tensor.shape[0])
 
+    def drop_pages(self) -> None:
+        """Hand the memory of what was read back to the system; it is read from the file again where it is needed."""
+        for mapped in self._maps:
+            # Some systems cannot.
+            with contextlib.suppress(AttributeError, OSError):
+                mapped.madvise(mmap.MADV_DONTNEED)
+
     def close(self) -> None:
         """Unmap the files. Safe to call twice."""
         for mapped in self._maps:

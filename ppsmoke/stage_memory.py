@@ -10,6 +10,7 @@ from ppsmoke.model_facts import ModelFacts, stage_tensors
 
 PREFILL_ROWS = 32  # tokens in one pass of the prefill kernels
 KERNEL_CHUNK = 32  # tokens that the C kernels work on together
+_KERNEL_SPAN = 128
 CONTEXT_STEP = 128  # attention reads whole steps of this many positions
 _FLOAT_BYTES = 4
 _PROCESS_BYTES = 130 * 1024 * 1024  # interpreter, numpy, tinygrad and its compiled kernels, measured
@@ -80,5 +81,5 @@ def padded_context(context: int) -> int:
 
 
 def kernel_context(context: int) -> int:
-    """Positions that the C kernels keep for a context: they compute 16 side by side."""
-    return -(-context // 16) * 16
+    """Positions that the C kernels keep for a context: whole spans of their cache."""
+    return -(-context // _KERNEL_SPAN) * _KERNEL_SPAN

@@ -37,6 +37,7 @@ class Engine(Protocol):
     The caller checks positions and sizes; a request's first forward allocates its KV cache, `reset` frees it.
     """
 
+    name: str
     device: str
     bytes_loaded: int
     load_s: float

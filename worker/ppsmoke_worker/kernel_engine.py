@@ -152,7 +152,7 @@ class KernelEngine:
         self.reset("")
 
     def _new_cache(self) -> Region:
-        return Region(len(self._blocks) * self._program.stage.cache_floats * _FLOAT_BYTES)
+        return Region(self._program.stage.cache_floats * _FLOAT_BYTES, huge=True)
 
 
 def _sizes(facts: ModelFacts, formats: Sequence[int]) -> dict[str, str]:

@@ -57,6 +57,7 @@ class OpenedModel:
 
     def weights_are_read(self) -> None:
         """Lets go of the file, but for the embedding of a first stage."""
+        self.gguf.drop_pages()
         if not self._is_first:
             self.gguf.close()
 

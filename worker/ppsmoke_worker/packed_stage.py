@@ -66,6 +66,7 @@ class PackedStage:
         columns, rows = tensor.shape
         memory, address = self._take(packed_bytes(tensor))
         pack(self._gguf, name, order, memory)
+        self._gguf.drop_pages()  # else the file would be in memory twice
         return Matrix(address, format_of(tensor.type), -(-rows // TILE), -(-columns // GROUP))
 
     def _vector(self, name: str, order: Order = None) -> int:

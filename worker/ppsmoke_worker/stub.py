@@ -46,6 +46,7 @@ class StubVocabulary:
 class StubEngine:
     """Rows are (token, position, blocks passed, pattern...), exact in float32; each block adds one to the third."""
 
+    name = "stub"
     device = "STUB"
     compile_s = 0.0
 

@@ -46,20 +46,27 @@ INLINE vf32 load_scale(const int format, const u8* record, int kind, int part, i
   return format & FORMAT_WIDE ? ((const vf32*)at)[vector] : load_f16((const f16*)at + vector * LANES);
 }
 
-// Small integers become floats without a conversion: the bits of u at the top of the mantissa of 1.0 are 1 + u / 16 for 4
-// bits and 1 + u / 256 for 8 bits. These two say what has to be taken off, and by what to multiply, to have the quant.
-INLINE float encoded_zero(const int format) { return format & FORMAT_CENTRED ? 1.5f : 1.0f; }
-INLINE float encoded_unit(const int format) { return bits_of(format) == 4 ? 16.0f : 256.0f; }
+INLINE float centre_of(const int format) {
+  if (!(format & FORMAT_CENTRED)) return 0.0f;
+  return bits_of(format) == 4 ? 8.0f : 128.0f;
+}
 
-// A column of a record, encoded if it is scaled, for the rows of one vector.
+// Quants stay where they are in their words: masked and converted they are multiplied by a power of two, which the
+// activations make up for (see scale_columns). That saves a shift, and is exact. Only the highest ones are shifted down,
+// as they would become negative.
+INLINE float factor_of_column(const int bits, int column) {
+  const int place = column % (32 / bits);
+  return place == 32 / bits - 1 ? 1.0f : 1.0f / (float)(1u << (bits * place));
+}
+
+// A column of a record, multiplied by the power of two if it is scaled, for the rows of one vector.
 INLINE vf32 load_weights(const int format, const u8* record, int column, int vector) {
   const int bits = bits_of(format);
   if (bits == 32) return ((const vf32*)record)[column * VECTORS + vector];
   if (bits == 16 && format & FORMAT_BFLOAT) return load_bf16((const u16*)record + column * TILE + vector * LANES);
   if (bits == 16) return load_f16((const f16*)record + column * TILE + vector * LANES);
-  const int columns_a_word = 32 / bits, mantissa = 23;
-  vu32 words = ((const vu32*)record)[column / columns_a_word * VECTORS + vector];
-  const int left = mantissa - bits - bits * (column % columns_a_word);
-  words = left > 0 ? words << (left > 0 ? left : 0) : words >> (left > 0 ? 0 : -left);
-  return (vf32)((words & (((1u << bits) - 1) << (mantissa - bits))) | 0x3f800000u);
+  const int columns_a_word = 32 / bits, place = column % columns_a_word;
+  const vu32 words = ((const vu32*)record)[column / columns_a_word * VECTORS + vector];
+  const vu32 quants = place == columns_a_word - 1 ? words >> (32 - bits) : words & ((1u << bits) - 1) << (bits * place);
+  return __builtin_convertvector((vi32)quants, vf32);
 }

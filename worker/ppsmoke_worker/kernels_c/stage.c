@@ -16,7 +16,7 @@ struct model {
   const float* output_norm;  // of the head
   struct matrix head;
   const float* rope;  // of every position: ROPE_DIM / 2 cosines, then as many sines
-  i64 context;        // positions of a cache, a multiple of LANES
+  i64 context;        // positions of a cache, a multiple of SPAN
   float* shared;      // activations that all threads work on
   float* own;         // each thread's, one behind the other
 };
@@ -27,20 +27,19 @@ struct pass {
   i64 position, tokens;
   const float* rows;
   float* result;  // or 0
-  float* cache;   // of the request: for each block its keys, then its values
+  float* cache;   // of the request, see keys_of; or 0: only the head is computed
   float* logits;  // of the last row, or 0
 };
 
 // All that a call finds in memory, written by the engine but for what is said there and for the three sizes.
 struct stage {
   struct model model;
-  i64 shared_floats, own_floats, cache_floats;  // of all threads, of each thread, of each block's cache
+  i64 shared_floats, own_floats, cache_floats;  // of all threads, of each thread, of a cache
   struct team team;
   struct pass shown;  // to the helping threads
 };
 _Static_assert(__builtin_offsetof(struct stage, team) == 128, "the engine's layout of struct stage");
 
-#define GROUPS_OF(columns) CEIL_DIV(columns, GROUP)
 #define HEADS_A_KV (HEADS / KV_HEADS)
 #define QUERIES ROUND_UP(HEADS * HEAD_DIM, TILE)
 #define KEYS ROUND_UP(KV_HEADS * HEAD_DIM, TILE)
@@ -49,10 +48,11 @@ _Static_assert(__builtin_offsetof(struct stage, team) == 128, "the engine's layo
 #define VALUE_DIM ROUND_UP(HEAD_DIM, LANES)
 #define SCALE (1.0f / __builtin_sqrtf(HEAD_DIM))
 
-// Keys lie with positions along the lanes, values with dimensions along them: [head][position / 16][dimension][16] and
-// [head][position][dimension].
-#define KEY_FLOATS(context) (KV_HEADS * (context) * HEAD_DIM)
-#define VALUE_FLOATS(context) (KV_HEADS * (context) * VALUE_DIM)
+// A cache is cut into spans of positions, each with the keys and values of all blocks, so that it can lie in large pages
+// and still takes no memory for positions that were never reached. In a span keys lie with positions along the lanes,
+// [position / 16][dimension][16], and values with dimensions along them, [position][dimension].
+#define SPAN 128
+#define SPAN_FLOATS (SPAN * (HEAD_DIM + VALUE_DIM))  // of one head
 
 // Activations that all threads work on, CHUNK rows each.
 #define AT_ROWS 0
@@ -63,11 +63,14 @@ _Static_assert(__builtin_offsetof(struct stage, team) == 128, "the engine's layo
 #define AT_INNER (AT_MIXED + CHUNK * QUERIES)
 #define SHARED_FLOATS (AT_INNER + CHUNK * FFN_PADDED)
 
-// Each thread's own: normalised rows, sums of them, two tiles of a product, scores of the heads that share keys.
+// Each thread's own: normalised rows; what a product needs of its activations; two tiles of products; scores.
 #define MAX2(a, b) ((a) > (b) ? (a) : (b))
-#define SUMS ROUND_UP(2 * GROUPS_OF(MAX2(MAX2(HIDDEN, FFN), HEADS * HEAD_DIM)), LANES)
+#define WIDEST MAX2(MAX2(HIDDEN_PADDED, FFN_PADDED), QUERIES)
+#define SUMS ROUND_UP(WIDEST / HALF_GROUP, LANES)
 #define OWN_NORMED 0
-#define OWN_SUMS (OWN_NORMED + CHUNK * HIDDEN_PADDED)
+#define OWN_FOR_4_BITS (OWN_NORMED + CHUNK * HIDDEN_PADDED)
+#define OWN_FOR_8_BITS (OWN_FOR_4_BITS + HAS_4_BITS * CHUNK * WIDEST)
+#define OWN_SUMS (OWN_FOR_8_BITS + HAS_8_BITS * CHUNK * WIDEST)
 #define OWN_TILE (OWN_SUMS + CHUNK * SUMS)
 #define OWN_SECOND_TILE (OWN_TILE + CHUNK * TILE)
 #define OWN_SCORES (OWN_SECOND_TILE + CHUNK * TILE)
@@ -96,20 +99,26 @@ static void normalise(float* out, const float* row, const float* weight, i64 siz
   for (; i < size; i++) out[i] = row[i] * factor * weight[i];
 }
 
-// Every thread prepares what it multiplies with: that costs less than waiting for another to do it.
-static struct activations normalised_rows(struct thread* thread, const float* weight) {
-  float *normed = thread->own + OWN_NORMED, *sums = thread->own + OWN_SUMS;
-  for (i64 t = 0; t < thread->count; t++) {
-    normalise(normed + t * HIDDEN_PADDED, thread->shared + AT_ROWS + t * HIDDEN_PADDED, weight, HIDDEN);
-    sum_halves(sums + t * SUMS, normed + t * HIDDEN_PADDED, GROUPS_OF(HIDDEN));
+// What products with `count` rows of activations need. Every thread prepares it for itself: that costs less than waiting
+// for another to do it.
+static struct activations prepare(struct thread* thread, const float* values, i64 stride, i64 columns, i64 count) {
+  float *for_4_bits = thread->own + OWN_FOR_4_BITS, *for_8_bits = thread->own + OWN_FOR_8_BITS;
+  float* sums = thread->own + OWN_SUMS;
+  const i64 groups = CEIL_DIV(columns, GROUP);
+  for (i64 t = 0; t < count; t++) {
+    const float* row = values + t * stride;
+    sum_halves(sums + t * SUMS, row, groups);
+    if (HAS_4_BITS) scale_columns(4, for_4_bits + t * WIDEST, row, groups);
+    if (HAS_8_BITS) scale_columns(8, for_8_bits + t * WIDEST, row, groups);
   }
-  return (struct activations){normed, sums, HIDDEN_PADDED, SUMS};
+  return (struct activations){values, for_4_bits, for_8_bits, sums, stride, WIDEST, SUMS};
 }
 
-static struct activations summed(struct thread* thread, const float* values, i64 stride, i64 groups) {
-  float* sums = thread->own + OWN_SUMS;
-  for (i64 t = 0; t < thread->count; t++) sum_halves(sums + t * SUMS, values + t * stride, groups);
-  return (struct activations){values, sums, stride, SUMS};
+static struct activations normalised_rows(struct thread* thread, const float* weight) {
+  float* normed = thread->own + OWN_NORMED;
+  for (i64 t = 0; t < thread->count; t++)
+    normalise(normed + t * HIDDEN_PADDED, thread->shared + AT_ROWS + t * HIDDEN_PADDED, weight, HIDDEN);
+  return prepare(thread, normed, HIDDEN_PADDED, HIDDEN, thread->count);
 }
 
 static void project(struct thread* thread, const struct matrix* matrix, i64 tile, const struct activations* in,
@@ -148,12 +157,20 @@ static void rotate(float* head, const float* angles) {
   }
 }
 
+INLINE float* keys_of(const struct thread* thread, i64 block, i64 head, i64 position) {
+  return thread->pass->cache + ((position / SPAN * thread->model->blocks + block) * KV_HEADS + head) * SPAN_FLOATS;
+}
+
+INLINE float* values_of(const struct thread* thread, i64 block, i64 head, i64 position) {
+  return keys_of(thread, block, head, position) + SPAN * HEAD_DIM;
+}
+
 // Positions enter queries and keys; keys and values enter the cache. A piece is one key/value head of the chunk.
-static void remember(struct thread* thread, const struct block* block, float* keys, float* values) {
-  const i64 context = thread->model->context;
+static void remember(struct thread* thread, i64 index) {
+  const struct block* block = thread->model->block + index;
   FOR_EACH_PIECE(&thread->walk, KV_HEADS)
     for (i64 t = 0; t < thread->count; t++) {
-      const i64 position = thread->position + t;
+      const i64 position = thread->position + t, in_span = position % SPAN;
       const float* angles = thread->model->rope + position * ROPE_DIM;
       float* query = thread->shared + AT_QUERIES + t * QUERIES + piece * HEADS_A_KV * HEAD_DIM;
       for (int i = 0; i < HEADS_A_KV; i++, query += HEAD_DIM) {
@@ -163,21 +180,25 @@ static void remember(struct thread* thread, const struct block* block, float* ke
       float* key = thread->shared + AT_KEYS + t * KEYS + piece * HEAD_DIM;
       if (QK_NORM) normalise(key, key, block->key_norm, HEAD_DIM);
       rotate(key, angles);
-      float* stored = keys + ((piece * context / LANES + position / LANES) * HEAD_DIM) * LANES + position % LANES;
-      for (int d = 0; d < HEAD_DIM; d++) stored[d * LANES] = key[d];
+      float* keys = keys_of(thread, index, piece, position) + in_span / LANES * HEAD_DIM * LANES + in_span % LANES;
+      for (int d = 0; d < HEAD_DIM; d++) keys[d * LANES] = key[d];
+      float* values = values_of(thread, index, piece, position) + in_span * VALUE_DIM;
       const float* value = thread->shared + AT_VALUES + t * KEYS + piece * HEAD_DIM;
-      for (int d = 0; d < HEAD_DIM; d++) values[(piece * context + position) * VALUE_DIM + d] = value[d];
+      for (int d = 0; d < HEAD_DIM; d++) values[d] = value[d];
     }
   next_phase(&thread->walk);
 }
 
-// Scores of the heads that share `keys` against `visible` positions, positions along the lanes; the padding gets -1e30.
-// Returns each head's highest score in `highest`.
-static void score(float* scores, vf32 highest[HEADS_A_KV], const float* query, const float* keys, i64 visible,
-                  i64 context) {
+// Scores of the heads that share one of keys against `visible` positions, positions along the lanes; the padding gets
+// -1e30. Gives each head's highest score, still by lane.
+static void score(const struct thread* thread, i64 block, i64 kv_head, const float* query, i64 visible,
+                  vf32 highest[HEADS_A_KV]) {
   const vi32 lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  const i64 context = thread->model->context;
+  const float* keys = 0;
   UNROLL for (int head = 0; head < HEADS_A_KV; head++) highest[head] = all_lanes(-1e30f);
   for (i64 first = 0; first < visible; first += LANES, keys += HEAD_DIM * LANES) {
+    if (first % SPAN == 0) keys = keys_of(thread, block, kv_head, first);
     vf32 even[HEADS_A_KV], odd[HEADS_A_KV];
     UNROLL for (int head = 0; head < HEADS_A_KV; head++) even[head] = odd[head] = (vf32){};
     for (int d = 0; d < HEAD_DIM; d += 2) {
@@ -191,7 +212,7 @@ static void score(float* scores, vf32 highest[HEADS_A_KV], const float* query, c
     UNROLL for (int head = 0; head < HEADS_A_KV; head++) {
       const vf32 s = where(seen, (even[head] + odd[head]) * SCALE, all_lanes(-1e30f));
       highest[head] = where(s > highest[head], s, highest[head]);
-      *(vf32*)(scores + head * context + first) = s;
+      *(vf32*)(thread->own + OWN_SCORES + head * context + first) = s;
     }
   }
 }
@@ -215,16 +236,21 @@ static float soften(float* scores, vf32 highest, i64 visible) {
 #define VALUE_VECTORS_AT_ONCE (HEADS_A_KV > 3 ? 1 : 2)
 #endif
 
-INLINE void mix_part(float* out, const float* shares, const float factors[HEADS_A_KV], const float* values, i64 visible,
-                     i64 context, int first, const int vectors) {
+INLINE void mix_part(const struct thread* thread, i64 block, i64 kv_head, i64 visible, const float factors[HEADS_A_KV],
+                     float* out, const int first, const int vectors) {
+  const i64 context = thread->model->context;
   vf32 sum[HEADS_A_KV][VALUE_VECTORS_AT_ONCE];
   UNROLL for (int head = 0; head < HEADS_A_KV; head++)
     UNROLL for (int v = 0; v < vectors; v++) sum[head][v] = (vf32){};
-  for (i64 p = 0; p < visible; p++)
-    UNROLL for (int v = 0; v < vectors; v++) {
-      const vf32 value = *(const vf32*)(values + p * VALUE_DIM + first + v * LANES);
-      UNROLL for (int head = 0; head < HEADS_A_KV; head++) sum[head][v] += shares[head * context + p] * value;
-    }
+  for (i64 span = 0; span < visible; span += SPAN) {
+    const float *values = values_of(thread, block, kv_head, span) + first, *shares = thread->own + OWN_SCORES + span;
+    const i64 count = visible - span < SPAN ? visible - span : SPAN;
+    for (i64 p = 0; p < count; p++)
+      UNROLL for (int v = 0; v < vectors; v++) {
+        const vf32 value = *(const vf32*)(values + p * VALUE_DIM + v * LANES);
+        UNROLL for (int head = 0; head < HEADS_A_KV; head++) sum[head][v] += shares[head * context + p] * value;
+      }
+  }
   UNROLL for (int head = 0; head < HEADS_A_KV; head++)
     UNROLL for (int v = 0; v < vectors; v++) {
       const vf32 mixed = sum[head][v] * factors[head];
@@ -237,24 +263,21 @@ INLINE void mix_part(float* out, const float* shares, const float factors[HEADS_
 }
 
 // A piece is one token and one key/value head.
-static void attend(struct thread* thread, const float* keys, const float* values) {
+static void attend(struct thread* thread, i64 block) {
   const i64 context = thread->model->context;
-  float* scores = thread->own + OWN_SCORES;
   FOR_EACH_PIECE(&thread->walk, thread->count * KV_HEADS) {
     const i64 t = piece / KV_HEADS, kv_head = piece % KV_HEADS, visible = thread->position + t + 1;
     const i64 first_head = kv_head * HEADS_A_KV * HEAD_DIM;
     vf32 highest[HEADS_A_KV];
     float factors[HEADS_A_KV];
-    score(scores, highest, thread->shared + AT_QUERIES + t * QUERIES + first_head, keys + kv_head * context * HEAD_DIM,
-          visible, context);
-    UNROLL for (int head = 0; head < HEADS_A_KV; head++)
-      factors[head] = soften(scores + head * context, highest[head], visible);
+    score(thread, block, kv_head, thread->shared + AT_QUERIES + t * QUERIES + first_head, visible, highest);
+    for (int head = 0; head < HEADS_A_KV; head++)
+      factors[head] = soften(thread->own + OWN_SCORES + head * context, highest[head], visible);
     float* out = thread->shared + AT_MIXED + t * QUERIES + first_head;
-    const float* from = values + kv_head * context * VALUE_DIM;
     int d = 0;
     for (; d + VALUE_VECTORS_AT_ONCE * LANES <= VALUE_DIM; d += VALUE_VECTORS_AT_ONCE * LANES)
-      mix_part(out, scores, factors, from, visible, context, d, VALUE_VECTORS_AT_ONCE);
-    for (; d < VALUE_DIM; d += LANES) mix_part(out, scores, factors, from, visible, context, d, 1);
+      mix_part(thread, block, kv_head, visible, factors, out, d, VALUE_VECTORS_AT_ONCE);
+    for (; d < VALUE_DIM; d += LANES) mix_part(thread, block, kv_head, visible, factors, out, d, 1);
   }
   next_phase(&thread->walk);
 }
@@ -262,7 +285,8 @@ static void attend(struct thread* thread, const float* keys, const float* values
 // Adds a product to the rows.
 static void project_back(struct thread* thread, const struct matrix* matrix, i64 from, i64 stride) {
   if (phase_is_open(&thread->walk)) {
-    const struct activations in = summed(thread, thread->shared + from, stride, matrix->groups);
+    const struct activations in =
+        prepare(thread, thread->shared + from, stride, matrix->groups * GROUP, thread->count);
     float *product = thread->own + OWN_TILE, *rows = thread->shared + AT_ROWS;
     FOR_EACH_PIECE(&thread->walk, matrix->tiles) {
       multiply_tile(product, matrix, piece, &in, thread->count);
@@ -309,11 +333,9 @@ static void give_rows(struct thread* thread, i64 done) {
 static void compute_logits(struct thread* thread) {
   const struct matrix* head = &thread->model->head;
   if (phase_is_open(&thread->walk)) {
-    const i64 last = thread->count - 1;
-    float *row = thread->shared + AT_ROWS, *normed = thread->own + OWN_NORMED, *sums = thread->own + OWN_SUMS;
-    normalise(normed, row + last * HIDDEN_PADDED, thread->model->output_norm, HIDDEN);
-    sum_halves(sums, normed, GROUPS_OF(HIDDEN));
-    const struct activations in = {normed, sums, HIDDEN_PADDED, SUMS};
+    float* normed = thread->own + OWN_NORMED;
+    normalise(normed, thread->shared + AT_ROWS + (thread->count - 1) * HIDDEN_PADDED, thread->model->output_norm, HIDDEN);
+    const struct activations in = prepare(thread, normed, HIDDEN_PADDED, HIDDEN, 1);
     const i64 tiles_a_piece = 16, pieces = CEIL_DIV(head->tiles, tiles_a_piece);
     FOR_EACH_PIECE(&thread->walk, pieces)
       for (i64 tile = piece * tiles_a_piece; tile < (piece + 1) * tiles_a_piece && tile < head->tiles; tile++)
@@ -328,18 +350,15 @@ static void run_pass(struct thread* thread) {
   for (i64 done = 0; done < pass->tokens; done += thread->count) {
     thread->position = pass->position + done;
     thread->count = pass->tokens - done < CHUNK ? pass->tokens - done : CHUNK;
-    float* keys = pass->cache;
     take_rows(thread, done);
-    if (pass->cache) // without one it is for the head alone
-    for (const struct block* block = model->block; block < model->block + model->blocks; block++) {
-      float* values = keys + KEY_FLOATS(model->context);
+    for (i64 index = 0; pass->cache && index < model->blocks; index++) {
+      const struct block* block = model->block + index;
       queries_keys_values(thread, block);
-      remember(thread, block, keys, values);
-      attend(thread, keys, values);
+      remember(thread, index);
+      attend(thread, index);
       project_back(thread, &block->output, AT_MIXED, QUERIES);
       gate_and_up(thread, block);
       project_back(thread, &block->down, AT_INNER, FFN_PADDED);
-      keys = values + VALUE_FLOATS(model->context);
     }
     if (pass->result) give_rows(thread, done);
   }
@@ -393,7 +412,7 @@ void pp_stage(struct stage* stage, struct job* job) {
   if (job->thread == MEASURE) {
     stage->shared_floats = SHARED_FLOATS;
     stage->own_floats = OWN_FLOATS(stage->model.context);
-    stage->cache_floats = KEY_FLOATS(stage->model.context) + VALUE_FLOATS(stage->model.context);
+    stage->cache_floats = stage->model.context / SPAN * stage->model.blocks * KV_HEADS * SPAN_FLOATS;
   } else if (job->thread == STOP) {
     dismiss(&stage->team);
   } else if (job->thread == 0) {
