@@ -1,4 +1,4 @@
-"""Finding and destroying what earlier runs left, from their journals and by this tool's labels: nobody else's instances.
+"""Finding and destroying what earlier runs left, by their journals and this tool's labels: nobody else's instances.
 
 A run whose process lives is left alone, and so is one that another machine may be running, until it is asked for by its
 label (or, of the second kind, with everything). What is found is ended by the same lease book that ends a run.

@@ -107,6 +107,12 @@ class Service:
                 return Reaction(FAULTS[next(self._refusals)].answer)
             return Reaction(self._answer(call, request, now))
 
+    def put_off(self, delay_s: float, effect: Callable[[float], object]) -> None:
+        """Let something happen so much later; `effect` gets the moment."""
+        with self._lock:
+            due = self._advance() + delay_s
+            self._late.append((due, effect))
+
     def settle(self) -> float:
         """Let everything that is due take effect; the moment it was due until."""
         with self._lock:
@@ -125,7 +131,7 @@ class Service:
     def _fail(self, fault: Fault, call: str, request: Request, now: float) -> Reaction:
         answer = fault.answer
         if fault.effect and fault.late_s:
-            self._late.append((now + fault.late_s, lambda moment: self._answer(call, request, moment)))
+            self.put_off(fault.late_s, lambda moment: self._answer(call, request, moment))
         elif fault.effect:
             real = self._answer(call, request, now)
             made = json.loads(real.body or b"{}").get("new_contract") if call == "create" else None

@@ -1,0 +1,427 @@
+"""A teardown finds what earlier runs left, by journal and by label, and touches nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ppsmoke.errors import EnvironmentFault, UsageError, VastFailed
+from ppsmoke.vast.client import VastClient
+from ppsmoke.vast.journal import Journal, read_journals
+from ppsmoke.vast.lease_book import LeaseBook
+from ppsmoke.vast.lease_events import Entry, Kind
+from ppsmoke.vast.lease_labels import check_scope, in_scope, is_ours, run_label, stage_label
+from ppsmoke.vast.lease_owner import Life, header_of_this_process
+from ppsmoke.vast.teardown import Choice, LeftRun, TornDown, choose, describe, find_leftovers, tear_down, warning
+from tests.vast.emulated import FOREIGN_LABEL, KEY, OTHER_RUN_LABEL, RUN_ID, Emulated, SmallRun, dead_header, emulated
+
+SCOPE = run_label(RUN_ID)
+
+
+class Left:
+    """An account on which a run of ours left things, and the journal directory."""
+
+    def __init__(self, cloud: Emulated, client: VastClient, directory: Path) -> None:
+        self.cloud = cloud
+        self.client = client
+        self.directory = directory
+
+    def rent(self, label: str | None, *, age_s: float = 600.0, **wish: object) -> int:
+        """An instance that runs since `age_s` of the service's seconds."""
+        service = self.cloud.service
+        taken = service.account.taken_machines()
+        offer = next(x for x in service.offers if x["machine_id"] not in taken)
+        now = service.settle()
+        return service.account.rent(offer, {"image": "x", "label": label, **wish}, "runs", now - age_s).instance_id
+
+    def journal(self, *entries: Entry, run_id: str = RUN_ID, alive: bool = False, **header: object) -> Journal:
+        told = header_of_this_process(run_id, self.cloud.url, None) if alive else dead_header(run_id, self.cloud.url)
+        journal = Journal.begin(self.directory, replace(told, **header), at=time.time())  # type: ignore[arg-type]
+        for entry in entries:
+            journal.append(entry, at=time.time())
+        journal.close()
+        return journal
+
+    def wall(self) -> float:
+        """What the service's clock shows."""
+        return self.cloud.service.clock.date(self.cloud.service.settle())
+
+    async def find(self, account: str | None = None) -> list[LeftRun]:
+        return await find_leftovers(self.client, self.directory, url=self.cloud.url, account=account)
+
+    async def choose(self, label: str | None = None, everything: bool = False) -> Choice:
+        return choose(await self.find(), label=label, everything=everything)
+
+    async def tear_down(self, label: str | None = None, everything: bool = False) -> TornDown:
+        """As the command does it."""
+        chosen = (await self.choose(label, everything)).chosen
+        return await tear_down(self.client, chosen, times=self.cloud.times())
+
+    def alive(self) -> set[int]:
+        self.cloud.service.wait_for_late_effects()
+        return {x.instance_id for x in self.cloud.service.account.ledger.alive()} - set(self.cloud.foreign)
+
+
+def scenario(directory: Path, body: Callable[[Left], Awaitable[None]], faults: str = "") -> None:
+    async def main() -> None:
+        async with emulated(faults) as cloud, cloud.client() as client:
+            await body(Left(cloud, client, directory))
+            assert set(cloud.foreign) <= {x.instance_id for x in cloud.service.account.ledger.alive()}
+            assert cloud.service.broken == []
+
+    asyncio.run(main())
+
+
+def label(stage: int = 0, nonce: str = "a", run_id: str = RUN_ID) -> str:
+    return stage_label(run_id, stage, nonce)
+
+
+def intent(stage: int = 0, nonce: str = "a") -> Entry:
+    return Entry(Kind.INTENT, label(stage, nonce), stage=stage, offer_id=5, machine_id=6, price_per_hour=0.5)
+
+
+def created(instance_id: int, stage: int = 0) -> Entry:
+    return Entry(Kind.CREATED, label(stage), instance_id, stage)
+
+
+# ---- finding and destroying
+
+
+def test_what_a_dead_run_left_is_destroyed_and_verified(tmp_path: Path) -> None:
+    async def body(left: Left) -> None:
+        ids = [left.rent(label(0)), left.rent(label(1))]
+        left.journal(intent(0), created(ids[0], 0), intent(1), created(ids[1], 1))
+        torn = await left.tear_down()
+        assert torn == TornDown(tuple(ids), ())
+        assert left.alive() == set()
+        (record,) = read_journals(tmp_path)
+        assert record.closed
+        assert SCOPE not in [run.scope for run in await left.find()]
+
+    scenario(tmp_path, body)
+
+
+def test_an_instance_whose_id_was_never_written_is_found_by_its_label(tmp_path: Path) -> None:
+    async def body(left: Left) -> None:
+        left.rent(label(0))
+        left.journal(intent(0))
+        await left.tear_down()
+        assert left.alive() == set()
+
+    scenario(tmp_path, body)
+
+
+def test_an_instance_whose_label_was_edited_is_found_by_its_id_or_its_environment(tmp_path: Path) -> None:
+    async def body(left: Left) -> None:
+        known = left.rent("mine now")
+        left.rent("mine too", env={"PP_INSTANCE_LABEL": label(1)})
+        left.journal(intent(0), created(known), intent(1))
+        await left.tear_down()
+        assert left.alive() == set()
+
+    scenario(tmp_path, body)
+
+
+def test_an_instance_that_shows_up_after_the_kill_is_waited_for(tmp_path: Path) -> None:
+    async def body(left: Left) -> None:
+        left.journal(intent(0))
+        service = left.cloud.service
+        offer = service.offers[3]
+        service.put_off(30.0, lambda at: service.account.rent(offer, {"label": label(0)}, "runs", at))
+        torn = await left.tear_down()
+        assert len(torn.gone) == 1
+        assert left.alive() == set()
+
+    scenario(tmp_path, body)
+
+
+def test_a_dead_run_that_left_nothing_is_closed(tmp_path: Path) -> None:
+    async def body(left: Left) -> None:
+        gone = left.rent(label(0))
+        left.cloud.service.account.destroy(gone, left.cloud.service.settle())
+        left.journal(intent(0), created(gone))
+        torn = await left.tear_down()
+        assert torn.unverified == ()
+        assert read_journals(tmp_path)[0].closed
+
+    scenario(tmp_path, body)
+
+
+def test_faults_during_a_teardown_are_sat_out(tmp_path: Path) -> None:
+    async def body(left: Left) -> None:
+        instance_id = left.rent(label(0))
+        left.journal(intent(0), created(instance_id))
+        torn = await left.tear_down()
+        assert torn == TornDown((instance_id,), ())
+        assert left.alive() == set()
+
+    scenario(tmp_path, body, "destroy:1=500,destroy:2=429_json,destroy:3=lies,list:2=short_page,list:4=502_html")
+
+
+def test_an_error_that_is_not_a_list_finds_nothing_and_says_so(tmp_path: Path) -> None:
+    async def body(left: Left) -> None:
+        left.rent(label(0))
+        with pytest.raises(VastFailed):
+            await left.find()
+
+    scenario(tmp_path, body, "list:*=session_expired")
+
+
+def test_what_cannot_be_destroyed_is_named_and_stays_open(tmp_path: Path) -> None:
+    async def body(left: Left) -> None:
+        instance_id = left.rent(label(0))
+        left.journal(intent(0), created(instance_id))
+        chosen = (await left.choose()).chosen
+        times = replace(left.cloud.times(), release=1.0)
+        torn = await tear_down(left.client, chosen, times=times)
+        assert [x.instance_id for x in torn.unverified] == [instance_id]
+        assert torn.gone == ()
+        assert not read_journals(tmp_path)[0].closed
+        left.cloud.service.faults.rules = ()
+        assert (await left.tear_down()).gone == (instance_id,)
+        assert read_journals(tmp_path)[0].closed
+
+    scenario(tmp_path, body, "destroy:*=500")
+
+
+def test_one_run_that_cannot_be_ended_does_not_keep_another_open(tmp_path: Path) -> None:
+    other = "e" * 32
+
+    async def body(left: Left) -> None:
+        stuck = left.rent(label(0))
+        left.journal(intent(0), created(stuck))
+        left.journal(Entry(Kind.INTENT, label(0, run_id=other), stage=0), run_id=other)
+        times = replace(left.cloud.times(), release=2.5)
+        torn = await tear_down(left.client, (await left.choose()).chosen, times=times)
+        assert len(torn.unverified) == 1
+        assert {x.run_id: x.closed for x in read_journals(tmp_path)} == {RUN_ID: False, other: True}
+
+    scenario(tmp_path, body, "destroy:*=500")
+
+
+def test_a_second_and_a_third_ctrl_c_end_a_teardown(tmp_path: Path) -> None:
+    async def body(left: Left) -> None:
+        instance_id = left.rent(label(0))
+        left.journal(intent(0), created(instance_id))
+        opened: list[LeaseBook] = []
+        chosen = (await left.choose()).chosen
+        running = tear_down(left.client, chosen, times=left.cloud.times(), opened=opened.append)
+        task = asyncio.create_task(running)
+        await asyncio.sleep(0.05)
+        opened[0].hurry()
+        opened[0].give_up("interrupted")
+        torn = await task
+        assert [x.instance_id for x in torn.unverified] == [instance_id]
+
+    scenario(tmp_path, body, "destroy:*=timeout_before")
+
+
+# ---- what is left alone
+
+
+def test_a_run_in_progress_is_left_alone_unless_it_is_named(tmp_path: Path) -> None:
+    async def body(left: Left) -> None:
+        instance_id = left.rent(label(0))
+        left.journal(intent(0), created(instance_id), alive=True)
+        for everything in (False, True):
+            choice = await left.choose(everything=everything)
+            assert SCOPE not in [run.scope for run in choice.chosen]
+            ((_, reason),) = [x for x in choice.left_alone if x[0].scope == SCOPE]
+            assert f"in progress, process {os.getpid()}" in reason
+        assert [run.scope for run in (await left.choose(label=SCOPE)).chosen] == [SCOPE]
+        assert (await left.tear_down(label=SCOPE)).gone == (instance_id,)
+
+    scenario(tmp_path, body)
+
+
+def test_what_no_journal_here_tells_of_is_left_alone_unless_asked_for(tmp_path: Path) -> None:
+    async def body(left: Left) -> None:
+        instance_id = left.rent(label(0))
+        choice = await left.choose()
+        assert choice.chosen == ()
+        assert any("--all" in reason for _, reason in choice.left_alone)
+        assert (await left.tear_down(label=SCOPE)).gone == (instance_id,)
+
+    scenario(tmp_path, body)
+
+
+def test_a_run_of_another_machine_is_left_alone_unless_asked_for(tmp_path: Path) -> None:
+    async def body(left: Left) -> None:
+        instance_id = left.rent(label(0))
+        left.journal(intent(0), created(instance_id), host="elsewhere")
+        assert SCOPE not in [run.scope for run in (await left.choose()).chosen]
+        assert SCOPE in [run.scope for run in (await left.choose(everything=True)).chosen]
+
+    scenario(tmp_path, body)
+
+
+def test_all_means_all_of_this_tool_and_nobody_elses(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with emulated() as cloud, cloud.client() as client:
+            left = Left(cloud, client, tmp_path)
+            left.rent(label(0))
+            strange = [left.rent("pp-smoke"), left.rent("pp-smoke-notes"), left.rent(None), left.rent(f"my-{label(1)}")]
+            await left.tear_down(everything=True)
+            alive = {x.instance_id: x.label for x in cloud.service.account.ledger.alive()}
+            assert set(strange) <= set(alive)
+            assert FOREIGN_LABEL in alive.values()
+            assert OTHER_RUN_LABEL not in alive.values(), "another run of this tool counts as all"
+            assert len(alive) == len(strange) + 1
+
+    asyncio.run(main())
+
+
+def test_a_label_takes_just_what_is_under_it(tmp_path: Path) -> None:
+    async def body(left: Left) -> None:
+        first, second = left.rent(label(0)), left.rent(label(1))
+        left.journal(intent(0), created(first, 0), intent(1), created(second, 1))
+        torn = await left.tear_down(label=label(1))
+        assert torn.gone == (second,)
+        assert left.alive() == {first}
+        assert not read_journals(tmp_path)[0].closed
+
+    scenario(tmp_path, body)
+
+
+def test_another_accounts_journal_proves_nothing_here(tmp_path: Path) -> None:
+    async def body(left: Left) -> None:
+        left.journal(intent(0), created(99), account="77")
+        choice = choose(await left.find("123456"), label=None, everything=False)
+        ((run, reason),) = [x for x in choice.left_alone if x[0].scope == SCOPE]
+        assert "account 77" in reason
+        assert not read_journals(tmp_path)[0].closed
+        assert warning([run], left.wall()) is None
+        assert SCOPE in [x.scope for x in choose(await left.find("77"), label=None, everything=False).chosen]
+
+    scenario(tmp_path, body)
+
+
+def test_another_services_journal_proves_nothing_here(tmp_path: Path) -> None:
+    async def body(left: Left) -> None:
+        left.journal(intent(0), created(99), url="https://console.vast.ai")
+        choice = await left.choose()
+        assert choice.chosen == ()
+        assert any("https://console.vast.ai" in reason for _, reason in choice.left_alone)
+
+    scenario(tmp_path, body)
+
+
+# ---- what is said
+
+
+def test_the_user_sees_age_state_and_cost(tmp_path: Path) -> None:
+    async def body(left: Left) -> None:
+        instance_id = left.rent(label(1), age_s=7260.0)
+        left.journal(intent(1), created(instance_id, 1), intent(0))
+        (run,) = [x for x in await left.find() if x.scope == SCOPE]
+        header, line, waiting = describe(run, left.wall())
+        assert header == f"run {SCOPE}: ended"
+        price = next(x.price_per_hour for x in left.cloud.service.account.ledger.lives if x.instance_id == instance_id)
+        assert f"instance {instance_id}  {label(1)}  stage 1  running  2 h old  {price:.3f} USD an hour" in line
+        assert "USD so far" in line
+        assert label(0) in waiting
+
+    scenario(tmp_path, body)
+
+
+def test_a_start_warns_of_what_earlier_runs_left(tmp_path: Path) -> None:
+    async def body(left: Left) -> None:
+        assert warning([x for x in await left.find() if x.scope == SCOPE], left.wall()) is None
+        instance_id = left.rent(label(0))
+        left.journal(intent(0), created(instance_id))
+        mine = [x for x in await left.find() if x.scope == SCOPE]
+        said = warning(mine, left.wall())
+        assert said is not None
+        assert said.startswith("earlier runs left 1 rented instance, ")
+        assert "--teardown" in said
+        assert "another machine" not in said
+        assert "another machine" in (warning(await left.find(), left.wall()) or "")
+        assert warning([replace(x, owner=Life.ALIVE) for x in mine], left.wall()) is None
+
+    scenario(tmp_path, body)
+
+
+# ---- labels
+
+
+def test_labels_of_this_tool_are_told_from_others() -> None:
+    assert is_ours(label())
+    for other in (None, "", "pp-smoke", "pp-smoke-notes", f"{label()} ", f"x{label()}", label().upper(), SCOPE):
+        assert not is_ours(other)
+    assert in_scope(label(1), SCOPE)
+    assert in_scope(label(1, "ab"), label(1, "ab"))
+    assert not in_scope(label(1, "ab"), label(1, "a"))
+    assert not in_scope(label(11), f"{SCOPE}-1")
+    assert not in_scope(None, SCOPE)
+
+
+@pytest.mark.parametrize("given", ["", "pp-smoke", "pp-smoke-", "pp-smoke-5eed", "notebook", f"{SCOPE}*", f"x-{SCOPE}"])
+def test_a_label_that_could_hit_other_runs_is_refused(given: str) -> None:
+    with pytest.raises(UsageError, match="--label"):
+        check_scope(given)
+
+
+@pytest.mark.parametrize("given", [SCOPE, f"{SCOPE}-", f"{SCOPE}-3", label(3, "k2q8")])
+def test_a_label_of_a_run_or_an_instance_is_taken(given: str) -> None:
+    assert check_scope(given) == given.rstrip("-")
+
+
+# ---- a real kill
+
+
+def test_a_run_killed_while_it_rents_is_found_and_ended(tmp_path: Path) -> None:
+    program = (
+        "import asyncio, sys, pathlib\n"
+        "from tests.vast.test_teardown import rent_for_ever\n"
+        "asyncio.run(rent_for_ever(sys.argv[1], pathlib.Path(sys.argv[2])))\n"
+    )
+
+    async def body(left: Left) -> None:
+        second = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def on_call(call: str, number: int) -> None:
+            if call == "create" and number == 2:
+                loop.call_soon_threadsafe(second.set)
+
+        left.cloud.service.on_call = on_call
+        child = start([sys.executable, "-c", program, left.cloud.url, str(tmp_path)])
+        try:
+            async with asyncio.timeout(60):
+                await second.wait()
+            child.send_signal(signal.SIGKILL)
+        finally:
+            child.kill()
+            await asyncio.to_thread(child.wait)
+        assert left.alive()
+        (record,) = read_journals(tmp_path)
+        assert not record.closed
+        await left.tear_down()
+        assert left.alive() == set()
+        assert read_journals(tmp_path)[0].closed
+
+    scenario(tmp_path, body, "create:2=timeout_after")
+
+
+def start(command: list[str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(command, cwd=Path(__file__).parents[2])
+
+
+async def rent_for_ever(url: str, directory: Path) -> None:
+    """What the killed process does."""
+    async with emulated() as cloud:
+        cloud.url = url
+        async with cloud.client(KEY) as client:
+            run = SmallRun(cloud, client, directory)
+            journal = Journal.begin(directory, header_of_this_process(RUN_ID, url, None), at=1.0)
+            await run.book(journal).acquire((await run.search())[:2])
+            raise EnvironmentFault("it was to be killed before")
