@@ -28,6 +28,7 @@ from bench.table import describe
 from fixtures.shaped_gguf import SHAPES, write_shaped_gguf
 from ppsmoke.errors import PpError
 from ppsmoke.models import DEFAULT_MODEL, find_model, parse_model
+from ppsmoke.stub_model import is_stub_model
 from ppsmoke.wording import describe_error
 
 QUICK = Scale(stages=(1, 2, 5), threads=(1,), tokens=33, prompts=(512,), micro_batches=(64,), rounds=1)
@@ -58,7 +59,7 @@ def main() -> None:
     print(text, file=sys.stderr)
 
 
-def measure(scale: Scale, model: Path, peer: LlamaPrograms | None) -> tuple[dict[str, Any], str]:
+def measure(scale: Scale, model: str, peer: LlamaPrograms | None) -> tuple[dict[str, Any], str]:
     """The report as an object and as text. A run that fails is named in both and spoils no figure."""
     machine = describe_machine()
     before, began = load_average(), time.monotonic()
@@ -103,15 +104,18 @@ def _progress(sample: Sample) -> None:
 
 
 @contextmanager
-def _model_of(options: argparse.Namespace) -> Iterator[Path]:
+def _model_of(options: argparse.Namespace) -> Iterator[str]:
     if options.shape is not None:
         with tempfile.TemporaryDirectory(prefix="pp-bench-") as folder:
-            yield write_shaped_gguf(Path(folder) / f"{options.shape}.gguf", SHAPES[options.shape])
+            yield str(write_shaped_gguf(Path(folder) / f"{options.shape}.gguf", SHAPES[options.shape]))
+        return
+    if is_stub_model(options.model):
+        yield options.model
         return
     path = find_model(parse_model(options.model))
     if path is None:
         sys.exit(f"{options.model} is not in the cache; fetch it with pp-smoke-run models fetch {options.model}")
-    yield path
+    yield str(path)
 
 
 def _scale(options: argparse.Namespace) -> Scale:

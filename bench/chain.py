@@ -7,7 +7,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from bench.process import Finished, run
@@ -20,7 +19,7 @@ COMMAND = (sys.executable, "-m", "ppsmoke.cli")
 class Chain:
     """How the chain is run. `threads` of each worker, 0: as it chooses itself."""
 
-    model: Path
+    model: str
     stages: int
     context: int = 2048
     threads: int = 0
@@ -29,7 +28,7 @@ class Chain:
     def command(self, prompt: str, max_tokens: int, *more: str) -> list[str]:
         return [
             *COMMAND,
-            *("--seed", "--quiet", "--num-stages", str(self.stages), "--model", str(self.model)),
+            *("--seed", "--quiet", "--num-stages", str(self.stages), "--model", self.model),
             *("--context", str(self.context), "--max-tokens", str(max_tokens), "--raw", "--prompt", prompt),
             *more,
         ]

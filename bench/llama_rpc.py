@@ -42,7 +42,7 @@ class Llama:
     """How llama.cpp is run. `servers` 0: one process; else so many RPC servers on this machine, `threads` each."""
 
     programs: LlamaPrograms
-    model: Path
+    model: str
     servers: int
     threads: int
     context: int = 2048
@@ -51,7 +51,7 @@ class Llama:
     def complete(self, prompt: str, max_tokens: int) -> dict[str, float]:
         """Figures of one prompt, as `llama-completion` states them. Raises NotMeasured."""
         command = [
-            *(str(self.programs.completion), "-m", str(self.model), "-t", str(self.threads), "-c", str(self.context)),
+            *(str(self.programs.completion), "-m", self.model, "-t", str(self.threads), "-c", str(self.context)),
             *("-no-cnv", "--temp", "0", "--ignore-eos", "-n", str(max_tokens), "-p", prompt),
         ]
         with self._rpc() as more:
@@ -61,7 +61,7 @@ class Llama:
     def prefill(self, prompt_tokens: int, micro_batch: int) -> dict[str, float]:
         """Prompt tokens a second by `llama-bench` with a micro-batch of this size: over RPC they overlap."""
         command = [
-            *(str(self.programs.bench), "-m", str(self.model), "-t", str(self.threads), "-p", str(prompt_tokens)),
+            *(str(self.programs.bench), "-m", self.model, "-t", str(self.threads), "-p", str(prompt_tokens)),
             *("-n", "0", "-r", "1", "-ub", str(micro_batch), "-o", "jsonl"),
         ]
         with self._rpc() as more:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 from bench.chain import Chain, decode_figures, interpreter_start_s, phase_figures, prefill_figures
 from bench.edge_bytes import edge_bytes, loopback_bytes
@@ -44,9 +43,9 @@ class Scale:
 
 
 class Schedule:
-    """The steps of each round for one model. `peer` None: no llama.cpp."""
+    """The steps of each round for one model, a path or a stub's name. `peer` None: no llama.cpp."""
 
-    def __init__(self, scale: Scale, model: Path, peer: LlamaPrograms | None) -> None:
+    def __init__(self, scale: Scale, model: str, peer: LlamaPrograms | None) -> None:
         self._scale = scale
         self._model = model
         self._peer = peer
