@@ -25,7 +25,7 @@ class Core:
             raise ValueError(f"{me.node_id!r} is no node id: 64 lower-case hexadecimal digits")
         if len(me.address) > MAX_ADDRESS_BYTES:
             raise ValueError(f"an address of {len(me.address)} bytes, the most is {MAX_ADDRESS_BYTES}")
-        if not -1 <= (-1 if me.stage_index is None else me.stage_index) < 1 << 15:
+        if me.stage_index is not None and not 0 <= me.stage_index < 1 << 15:
             raise ValueError(f"there is no stage {me.stage_index}")
         self.config = config
         self.rng = rng

@@ -116,8 +116,8 @@ def state(swim: Swim, number: int) -> tuple[str, int]:
 def run_until(
     swim: Swim, end: float, answer: Callable[[Send, Message, float], list[tuple[int, bytes]]] | None = None
 ) -> list[Action]:
-    """Tick `swim` at its deadlines up to `end`, and return all actions. `answer` gives (member, message) pairs that come
-    back at once for a message sent."""
+    """Tick `swim` at its deadlines up to `end`, and return all actions. `answer` gives (member, message) pairs that
+    come back at once for a message sent."""
     happened: list[Action] = []
     while swim.deadline() <= end:
         now = swim.deadline()

@@ -182,7 +182,7 @@ def test_one_who_hears_of_a_suspicion_in_a_small_cluster_probes_the_suspect_at_o
     meet(swim, 1, 2)
     actions = tell(swim, claim(2, "suspect"), by=1)
     ((_, ping),) = sent(actions, Kind.PING, to=2)
-    assert [(said.node_id, said.state) for said in ping.claims][0] == (node(2), "suspect")
+    assert (ping.claims[0].node_id, ping.claims[0].state) == (node(2), "suspect")
 
 
 def test_a_suspect_is_told_at_once_by_the_one_who_doubts() -> None:
@@ -397,7 +397,7 @@ def test_a_new_address_is_news_with_its_own_incarnation() -> None:
     assert changes(actions, 0) == [("alive", "alive")]
     assert state(swim, 0) == ("alive", 1)
     spread = [said for _, got in sent(run_until(swim, 1.5), Kind.NEWS) for said in got.claims]
-    assert [(said.node_id, said.address) for said in spread][0] == (node(0), b"moved")
+    assert (spread[0].node_id, spread[0].address) == (node(0), b"moved")
 
 
 def test_the_same_address_again_is_no_news() -> None:
