@@ -17,14 +17,18 @@ from ppsmoke.messages import Generation, ObjectSpec
 
 HEADER = struct.Struct("<HBBI16sIIIIQ")
 _MAGIC = 0x5050
+_MAGIC_BYTES = b"PP"
 _VERSION = 1
+FLAGS_AT = 3
+_SEQUENCE = slice(24, 28)
+_LENGTH = slice(40, 48)
 
 FinishReason = Literal["eos", "max_tokens"]
 
 
 # Plain numbers: arithmetic with enum.IntFlag takes longer than all the rest of a header.
-_LAST_PART: Final = 1
-_PREFILL: Final = 2
+LAST_PART: Final = 1
+PREFILL: Final = 2
 _DONE: Final = 4
 _EOS: Final = 8
 _KNOWN_FLAGS: Final = 15
@@ -72,9 +76,9 @@ def encode_header(obj: StreamObject) -> bytes:
     """The 48 header bytes; the payload follows them on the wire."""
     flags = 0
     if obj.last_part:
-        flags |= _LAST_PART
+        flags |= LAST_PART
     if obj.is_prefill:
-        flags |= _PREFILL
+        flags |= PREFILL
     if obj.finish_reason is not None:
         flags |= _DONE
     if obj.finish_reason == "eos":
@@ -83,6 +87,32 @@ def encode_header(obj: StreamObject) -> bytes:
         _MAGIC, _VERSION, flags, obj.edge_id, bytes.fromhex(obj.request_id), obj.sequence, obj.part, obj.position,
         obj.seq_len, len(obj.payload),
     )  # fmt: skip
+
+
+def is_whole_object(frame: bytes) -> bool:
+    """Whether a frame looks like one object record: its magic, and as many bytes as its header says. Cheap; what else
+    may be wrong with it, `decode_object` finds."""
+    return (
+        len(frame) >= HEADER.size
+        and frame[:2] == _MAGIC_BYTES
+        and HEADER.size + int.from_bytes(frame[_LENGTH], "little") == len(frame)
+    )
+
+
+def is_prompt_record(record: bytes) -> bool:
+    """Whether a whole object belongs to sequence 0."""
+    return record[_SEQUENCE] == b"\0\0\0\0"
+
+
+def is_done_record(record: bytes) -> bool:
+    """Whether a whole object ends its request."""
+    return bool(record[FLAGS_AT] & _DONE)
+
+
+def describe_step(record: bytes) -> str:
+    """The phase of computing a whole object: "prefill at position 0"."""
+    position = HEADER.unpack_from(record)[7]
+    return f"{'prefill' if record[FLAGS_AT] & PREFILL else 'decode'} at position {position}"
 
 
 def decode_object(record: bytes, spec: ObjectSpec) -> StreamObject:
@@ -116,8 +146,8 @@ def decode_object(record: bytes, spec: ObjectSpec) -> StreamObject:
         seq_len=seq_len,
         payload=record[HEADER.size :],
         part=part,
-        last_part=bool(flags & _LAST_PART),
-        is_prefill=bool(flags & _PREFILL),
+        last_part=bool(flags & LAST_PART),
+        is_prefill=bool(flags & PREFILL),
         finish_reason=reason,
     )
 

@@ -1,8 +1,9 @@
 """The binary frames of the step socket between a node and its worker: pure codec, no IO.
 
-The layout is that of `Form.BINARY` (see worker_protocol): a fixed header, the request id, the payload. On the step
-socket nothing else travels: requests are the four step ops, one at a time, and each has one reply. In a reply the two
-real numbers of the header are readings of the machine's monotonic clock: when the engine began and when it was done.
+A request is a prefix (u8 magic, version, op, zero; u32 zero; u64 seed; f64 temperature, top_p; little-endian) and then
+the object record just as it came off the edge: the node adds what the run wants and need not take the record apart.
+Requests are the four step ops, one at a time, and each has one reply: u8 magic, version, kind, zero; u32 payload bytes;
+two f64 readings of the machine's monotonic clock, when the engine began and when it was done; the payload.
 """
 
 from __future__ import annotations
@@ -10,22 +11,15 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from ppsmoke.errors import BadPayload, MalformedRequest, PpError
+from ppsmoke.objects import HEADER, LAST_PART, PREFILL
 from ppsmoke.worker_protocol import (
     BINARY_CODES,
     BINARY_OPS,
-    FLAG_LAST,
-    FLAG_PREFILL,
-    FRAME_HEADER,
-    FRAME_MAGIC,
-    FRAME_VERSION,
+    GREEDY,
     HIDDEN_WIDTH_BYTES,
-    MAX_REQUEST_ID_BYTES,
-    REPLY_HIDDEN,
-    REPLY_TOKEN,
     TOKEN_OPS,
     Op,
     Sampling,
@@ -33,92 +27,89 @@ from ppsmoke.worker_protocol import (
     error_fields,
 )
 
-REPLY_ERROR = 0x83
+_MAGIC: Final = 0xB2
+_VERSION: Final = 1
+_PREFIX = struct.Struct("<BBBBIQdd")
+REQUEST = struct.Struct(_PREFIX.format + HEADER.format.lstrip("<"))
+"""A request up to its payload: the prefix and an object's header."""
+REPLY = struct.Struct("<BBBBIdd")
+
+HIDDEN: Final = 1
+TOKEN: Final = 2
+ERROR: Final = 3
 _TOKEN = struct.Struct("<I")
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
-    """A frame's header. `first` and `second` are temperature and top_p of a request, the clock readings of a reply."""
+class Reply(NamedTuple):
+    """`kind` is HIDDEN, TOKEN or ERROR; `began` and `done` are clock readings in seconds."""
 
-    code: int
-    flags: int
-    id_bytes: int
-    position: int
-    seq_len: int
-    payload_bytes: int
-    seed: int
-    first: float
-    second: float
+    kind: int
+    began: float
+    done: float
+    payload: bytes
 
 
-def decode_head(header: bytes | bytearray | memoryview, payload_limit: int) -> Head:
-    """Raises MalformedRequest for what is no frame, or one with more than `payload_limit` bytes of payload."""
-    magic, version, code, flags, id_bytes, _, position, seq_len, size, seed, first, second = FRAME_HEADER.unpack(header)
-    if magic != FRAME_MAGIC or version != FRAME_VERSION:
-        raise MalformedRequest(f"not a step frame of this version (magic {magic:#04x}, version {version})")
-    if id_bytes > MAX_REQUEST_ID_BYTES or size > payload_limit:
-        raise MalformedRequest(f"a step frame of {id_bytes} + {size} bytes is over the limit of {payload_limit}")
-    return Head(code, flags, id_bytes, position, seq_len, size, seed, first, second)
+def request_prefix(op: Op, sampling: Sampling = GREEDY) -> bytes:
+    """What goes before an object's record to make it a request."""
+    code = BINARY_CODES[op]
+    return _PREFIX.pack(_MAGIC, _VERSION, code, 0, 0, sampling.seed, sampling.temperature, sampling.top_p)
 
 
-def encode_request(step: Step) -> tuple[bytes, bytes]:
-    """(header and request id, payload) of a step."""
-    payload = struct.pack(f"<{len(step.tokens)}I", *step.tokens) if step.op in TOKEN_OPS else step.hidden
-    flags = (FLAG_PREFILL if step.is_prefill else 0) | (FLAG_LAST if step.last else 0)
-    sampling = step.sampling
-    raw_id = step.request_id.encode()
-    head = FRAME_HEADER.pack(
-        FRAME_MAGIC, FRAME_VERSION, BINARY_CODES[step.op], flags, len(raw_id), 0, step.position, step.seq_len,
-        len(payload), sampling.seed, sampling.temperature, sampling.top_p,
-    )  # fmt: skip
-    return head + raw_id, payload
+def request_payload_bytes(head: bytes | memoryview) -> int:
+    """How many bytes of payload follow the REQUEST.size bytes of `head`; raises MalformedRequest."""
+    if head[0] != _MAGIC or head[1] != _VERSION:
+        raise MalformedRequest(f"not a step request of this version (magic {head[0]:#04x}, version {head[1]})")
+    return int.from_bytes(head[REQUEST.size - 8 :], "little")
 
 
-def decode_request(head: Head, raw_id: bytes, payload: bytes, hidden_dim: int) -> Step:
-    """The step of a request frame; raises MalformedRequest or BadPayload."""
-    op = BINARY_OPS.get(head.code)
+def decode_request(head: bytes | memoryview, payload: bytes, hidden_dim: int) -> Step:
+    """The step of a request; raises MalformedRequest or BadPayload."""
+    fields = REQUEST.unpack(head)
+    _, _, code, _, _, seed, temperature, top_p, _, _, flags, _, request, _, _, position, seq_len, size = fields
+    op = BINARY_OPS.get(code)
     if op is None:
-        raise MalformedRequest(f"a step frame of op {head.code} is not known")
-    try:
-        request_id = raw_id.decode()
-    except UnicodeDecodeError:
-        raise MalformedRequest("a step frame's request id is not UTF-8") from None
-    if not request_id or not head.seq_len:
-        raise MalformedRequest("a step frame without a request id or without positions")
-    width = 1 if op in TOKEN_OPS else hidden_dim
-    if len(payload) != head.seq_len * width * HIDDEN_WIDTH_BYTES:
-        what = "tokens" if op in TOKEN_OPS else f"rows of {hidden_dim} float32"
-        raise BadPayload(f"{len(payload)} bytes where {head.seq_len} {what} were announced")
+        raise MalformedRequest(f"a step request of op {code} is not known")
+    is_tokens = op in TOKEN_OPS
+    if size != len(payload) or size != seq_len * (1 if is_tokens else hidden_dim) * HIDDEN_WIDTH_BYTES or not size:
+        what = "tokens" if is_tokens else f"rows of {hidden_dim} float32"
+        raise BadPayload(f"{len(payload)} bytes where {seq_len} {what} were announced")
     tokens: tuple[int, ...] = ()
-    if op in TOKEN_OPS:
-        tokens, payload = struct.unpack(f"<{head.seq_len}I", payload), b""
-    if op is Op.DECODE_STEP and head.seq_len != 1:
-        raise BadPayload(f"decode_step takes one token, not {head.seq_len}")
+    if is_tokens:
+        tokens, payload = struct.unpack(f"<{seq_len}I", payload), b""
+        if op is Op.DECODE_STEP and seq_len != 1:
+            raise BadPayload(f"decode_step takes one token, not {seq_len}")
     return Step(
-        op, request_id, head.position, head.seq_len, bool(head.flags & FLAG_PREFILL), tokens, payload,
-        Sampling(head.first, head.second, head.seed), bool(head.flags & FLAG_LAST),
+        op, request.hex(), position, seq_len, bool(flags & PREFILL), tokens, payload,
+        Sampling(temperature, top_p, seed), bool(flags & LAST_PART),
     )  # fmt: skip
 
 
-def hidden_reply(size: int, seq_len: int, began: float, done: float) -> bytes:
-    """The header of a reply of `size` bytes of hidden rows."""
-    return _reply(REPLY_HIDDEN, size, seq_len, began, done)
+def hidden_reply(size: int, began: float, done: float) -> bytes:
+    """The head of a reply of `size` bytes of hidden rows."""
+    return REPLY.pack(_MAGIC, _VERSION, HIDDEN, 0, size, began, done)
 
 
-def token_reply(token: int | None, seq_len: int, began: float, done: float) -> tuple[bytes, bytes]:
-    """(header, payload) of Last's reply; without a token when more of the prompt follows."""
+def token_reply(token: int | None, began: float, done: float) -> tuple[bytes, bytes]:
+    """(head, payload) of Last's reply; without a token when more of the prompt follows."""
     payload = b"" if token is None else _TOKEN.pack(token)
-    return _reply(REPLY_TOKEN, len(payload), seq_len, began, done), payload
+    return REPLY.pack(_MAGIC, _VERSION, TOKEN, 0, len(payload), began, done), payload
 
 
 def error_reply(error: PpError) -> tuple[bytes, bytes]:
     payload = json.dumps(error_fields(error)).encode()
-    return _reply(REPLY_ERROR, len(payload), 0, 0.0, 0.0), payload
+    return REPLY.pack(_MAGIC, _VERSION, ERROR, 0, len(payload), 0.0, 0.0), payload
+
+
+def decode_reply_head(head: bytes | memoryview) -> tuple[int, int, float, float]:
+    """(kind, payload bytes, began, done); raises MalformedRequest."""
+    magic, version, kind, _, size, began, done = REPLY.unpack(head)
+    if magic != _MAGIC or version != _VERSION:
+        raise MalformedRequest(f"not a step reply of this version (magic {magic:#04x}, version {version})")
+    return kind, size, began, done
 
 
 def decode_token(payload: bytes) -> int | None:
-    """The token of a REPLY_TOKEN; raises MalformedRequest."""
+    """The token of a TOKEN reply; raises MalformedRequest."""
     if not payload:
         return None
     if len(payload) != _TOKEN.size:
@@ -127,7 +118,7 @@ def decode_token(payload: bytes) -> int | None:
 
 
 def decode_error(payload: bytes) -> Mapping[str, Any]:
-    """The `{code, message, remedy}` object of a REPLY_ERROR; raises MalformedRequest."""
+    """The `{code, message, remedy}` object of an ERROR reply; raises MalformedRequest."""
     try:
         fields = json.loads(payload)
     except ValueError:
@@ -135,7 +126,3 @@ def decode_error(payload: bytes) -> Mapping[str, Any]:
     if not isinstance(fields, dict):
         raise MalformedRequest("an error reply that is no JSON object")
     return fields
-
-
-def _reply(code: int, size: int, seq_len: int, began: float, done: float) -> bytes:
-    return FRAME_HEADER.pack(FRAME_MAGIC, FRAME_VERSION, code, 0, 0, 0, 0, seq_len, size, 0, began, done)

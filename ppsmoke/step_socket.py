@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import socket
 
-from ppsmoke.step_frames import Head, decode_head
-from ppsmoke.worker_protocol import FRAME_HEADER
+from ppsmoke.errors import MalformedRequest
+from ppsmoke.step_frames import REPLY, REQUEST, Reply, decode_reply_head, request_payload_bytes
 
 _AHEAD_BYTES = 65536
 
@@ -15,48 +15,45 @@ class StepSocket:
 
     `payload_limit`: most bytes of payload a frame may bring.
     Raises OSError where the other end is gone, TimeoutError (see `deadline`), MalformedRequest for what is no frame.
+    A frame is taken off the socket by one call, if it is small and has come whole; at most one is on its way.
     """
 
     def __init__(self, sock: socket.socket, payload_limit: int = 2**32 - 1) -> None:
         self.payload_limit = payload_limit
         self._socket = sock
-        self._ahead = bytearray(_AHEAD_BYTES)
-        self._view = memoryview(self._ahead)
-        self._start = self._end = 0
+        self._view = memoryview(bytearray(_AHEAD_BYTES))
+        self._deadline_s: float | None = None
 
     def fileno(self) -> int:
         return self._socket.fileno()
 
-    def deadline(self, seconds: float | None) -> None:
-        """How long each following call may find the other end idle; None is for ever."""
-        self._socket.settimeout(seconds)
+    def deadline(self, seconds: float) -> None:
+        """How long each following call may find the other end idle."""
+        if seconds != self._deadline_s:
+            self._socket.settimeout(seconds)
+            self._deadline_s = seconds
 
     def send(self, head: bytes, payload: bytes | memoryview) -> None:
         """One frame in one write, as far as the socket takes it at once."""
-        rest = memoryview(payload).cast("B")
-        sent = self._socket.sendmsg((head, rest)) - len(head)
-        if sent < 0:
-            self._socket.sendall(head[sent:])
-            sent = 0
-        if sent < len(rest):
-            self._socket.sendall(rest[sent:])
+        sent = self._socket.sendmsg((head, payload))
+        if sent != len(head) + len(payload):
+            self._socket.sendall(memoryview(b"".join((head, payload)))[sent:])
 
-    def receive(self) -> tuple[Head, bytes, bytes] | None:
-        """(header, request id, payload) of the next frame; None when the other end has closed between two frames."""
-        header = self._take(FRAME_HEADER.size)
-        if header is None:
+    def receive_request(self) -> tuple[memoryview, bytes] | None:
+        """(head, payload) of a request, the head only until the next call; None when the other end has closed."""
+        have = self._receive(REQUEST.size)
+        if not have:
             return None
-        head = decode_head(header, self.payload_limit)
-        raw_id = self._take(head.id_bytes)
-        payload = self._take(head.payload_bytes)
-        if raw_id is None or payload is None:
-            raise ConnectionResetError("the socket ended in the middle of a frame")
-        return head, raw_id, payload
+        head = self._view[: REQUEST.size]
+        return head, self._payload(REQUEST.size, have, request_payload_bytes(head))
 
-    @property
-    def pending(self) -> bool:
-        """Whether bytes of a further frame were read already."""
-        return self._start != self._end
+    def receive_reply(self) -> Reply | None:
+        """None when the other end has closed."""
+        have = self._receive(REPLY.size)
+        if not have:
+            return None
+        kind, size, began, done = decode_reply_head(self._view[: REPLY.size])
+        return Reply(kind, began, done, self._payload(REPLY.size, have, size))
 
     def shut(self) -> None:
         """End all that waits here, in both processes."""
@@ -68,35 +65,29 @@ class StepSocket:
     def close(self) -> None:
         self._socket.close()
 
-    def _take(self, count: int) -> bytes | None:
-        """The next `count` bytes; None when the socket ends before the first of them."""
-        if count > _AHEAD_BYTES:
-            return self._take_big(count)
-        if self._end - self._start < count:
-            if self._start:
-                self._ahead[: self._end - self._start] = self._ahead[self._start : self._end]
-                self._start, self._end = 0, self._end - self._start
-            while self._end < count:
-                got = self._socket.recv_into(self._view[self._end :])
-                if not got:
-                    if self._end:
-                        raise ConnectionResetError("the socket ended in the middle of a frame")
-                    return None
-                self._end += got
-        taken = bytes(self._view[self._start : self._start + count])
-        self._start += count
-        if self._start == self._end:
-            self._start = self._end = 0
-        return taken
+    def _receive(self, least: int) -> int:
+        """Read `least` bytes or more to the front of the buffer; returns how many, 0 at the end."""
+        have = self._socket.recv_into(self._view)
+        while 0 < have < least:
+            got = self._socket.recv_into(self._view[have:])
+            if not got:
+                raise ConnectionResetError("the socket ended in the middle of a frame")
+            have += got
+        return have
 
-    def _take_big(self, count: int) -> bytes:
-        """As `_take`, past the buffer, so that big rows are copied once."""
-        whole = bytearray(count)
+    def _payload(self, start: int, have: int, size: int) -> bytes:
+        """The payload behind the head of `start` bytes, of which the buffer has the beginning."""
+        if have == start + size:
+            return bytes(self._view[start:have])
+        if size > self.payload_limit:
+            raise MalformedRequest(f"a step frame of {size} bytes is over the limit of {self.payload_limit}")
+        if have > start + size:
+            raise MalformedRequest("a step frame came before the one before it was answered")
+        whole = bytearray(size)
         view = memoryview(whole)
-        have = self._end - self._start
-        view[:have] = self._view[self._start : self._end]
-        self._start = self._end = 0
-        while have < count:
+        have -= start
+        view[:have] = self._view[start : start + have]
+        while have < size:
             got = self._socket.recv_into(view[have:])
             if not got:
                 raise ConnectionResetError("the socket ended in the middle of a frame")

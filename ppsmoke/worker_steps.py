@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ppsmoke.errors import DeadlineExceeded, PpError, RequestRejected, WorkerFailed
-from ppsmoke.step_frames import REPLY_ERROR, decode_error, decode_token, encode_request
+from ppsmoke.objects import FLAGS_AT, PREFILL, describe_step
+from ppsmoke.step_frames import ERROR, Reply, decode_error
 from ppsmoke.step_socket import StepSocket
 from ppsmoke.worker_pipe import error_from
-from ppsmoke.worker_protocol import REPLY_HIDDEN, REPLY_TOKEN, Op, Step, StepReply
 
 _EXPLAIN_S = 8.0
 
@@ -46,13 +46,13 @@ class StepsAbandoned(Exception):
 
 
 class StepChannel:
-    """The step ops of one worker, one at a time; for threads. `ask` and `answer` make one step, `run` is both.
+    """The step ops of one worker, one at a time; for threads. `ask` and `answer` make one step.
 
     They raise WorkerDied, DeadlineExceeded, or what the worker answered: the RequestRejected or EnvironmentFault class
     of its code, else WorkerFailed; all name the stage and the phase. `abandon` makes the step in progress and every
     later one raise StepsAbandoned at once.
 
-    `doing` is the phase of the step in progress; `stamps` are those of the newest one.
+    `stamps` are those of the newest step.
     gone: asked in `loop` why the socket ended; log_tail: the worker's last log lines; forget: makes the worker forget a
     request or all, in `loop`.
     """
@@ -68,7 +68,6 @@ class StepChannel:
         log_tail: Callable[[], Sequence[str]],
         forget: Callable[[str | None], Coroutine[Any, Any, None]],
     ) -> None:
-        self.doing: str | None = None
         self.stamps = StepStamps(0.0, 0.0, 0.0, 0.0)
         self._socket = StepSocket(sock)
         self._stage = stage
@@ -79,54 +78,48 @@ class StepChannel:
         self._forget = forget
         self._turn = threading.Lock()
         self._asker = 0
-        self._step: Step
+        self._record: bytes | None = None
         self._sent = 0.0
         self._abandoned = False
 
-    def ask(self, step: Step) -> None:
-        """Hand over a step; the thread that did so must hear the `answer`, or `leave`. Waits while another thread's is
-        computed."""
+    def ask(self, prefix: bytes, record: bytes) -> None:
+        """Hand over the step of a whole object record, as step_frames has it. The thread that does so must hear the
+        `answer`, or `leave`. Waits while another thread's step is computed."""
         self._turn.acquire()
         self._asker = threading.get_ident()
-        self._step = step
-        self.doing = f"{'prefill' if step.is_prefill else 'decode'} at position {step.position}"
+        self._record = record
         if self._abandoned:
             self._end_turn()
             raise StepsAbandoned
         try:
-            request = encode_request(step)
-            self._socket.deadline(self._deadlines.prefill_s if step.is_prefill else self._deadlines.step_s)
+            is_prefill = record[FLAGS_AT] & PREFILL
+            self._socket.deadline(self._deadlines.prefill_s if is_prefill else self._deadlines.step_s)
             self._sent = time.monotonic()
-            self._socket.send(*request)
-        except (TimeoutError, OSError) as error:
+            self._socket.send(prefix, record)
+        except OSError as error:
             raise self._failed(error) from None
 
-    def answer(self) -> StepReply:
-        """Wait for the outcome of the step that was asked for."""
-        step = self._step
+    def answer(self) -> Reply:
+        """Wait for the outcome of the step that was asked for: rows or a token."""
         try:
-            frame = self._socket.receive()
+            reply = self._socket.receive_reply()
             back = time.monotonic()
-        except (TimeoutError, OSError, RequestRejected) as error:
+        except (OSError, RequestRejected) as error:
             raise self._failed(error) from None
-        if frame is None:
+        if reply is None:
             raise self._failed(EOFError())
-        head, _, payload = frame
-        self.stamps = StepStamps(self._sent, head.first, head.second, back)
-        if head.code == REPLY_HIDDEN and step.op is not Op.FORWARD_AND_SAMPLE:
+        self.stamps = StepStamps(self._sent, reply.began, reply.done, back)
+        if reply.kind == ERROR:
+            phase = self.doing
             self._end_turn()
-            return StepReply(step.request_id, head.seq_len, payload)
-        if head.code == REPLY_TOKEN and step.op is Op.FORWARD_AND_SAMPLE:
-            self._end_turn()
-            return StepReply(step.request_id, head.seq_len, None, decode_token(payload))
-        phase = self._end_turn()
-        if head.code == REPLY_ERROR:
-            raise error_from(decode_error(payload), stage=self._stage, phase=phase, log_tail=self._log_tail())
-        raise self._unusable(f"answered with a frame of kind {head.code:#04x}", phase)
+            raise error_from(decode_error(reply.payload), stage=self._stage, phase=phase, log_tail=self._log_tail())
+        self._end_turn()
+        return reply
 
-    def run(self, step: Step) -> StepReply:
-        self.ask(step)
-        return self.answer()
+    @property
+    def doing(self) -> str | None:
+        """The phase of the step in progress."""
+        return None if self._record is None else describe_step(self._record)
 
     def leave(self) -> None:
         """The calling thread asks no more; if it is owed an answer, nobody will hear one any more."""
@@ -148,24 +141,24 @@ class StepChannel:
         self.abandon()
         self._socket.close()
 
-    def _end_turn(self) -> str:
-        """Let the next thread ask; returns what was done."""
-        phase, self.doing = self.doing or "", None
+    def _end_turn(self) -> None:
+        """Let the next thread ask."""
+        self._record = None
         self._asker = 0
         self._turn.release()
-        return phase
 
     def _failed(self, error: Exception) -> Exception:
         """What to raise where the socket failed in a step."""
-        if isinstance(error, TimeoutError):
+        late = isinstance(error, TimeoutError)
+        if late:
             self._socket.shut()  # a late answer must not be taken for the next step's
-        if self._abandoned:
-            self._end_turn()
-            return StepsAbandoned()
+        phase = self.doing or ""
         try:
-            phase = self.doing or ""
-            if isinstance(error, TimeoutError):
-                deadline_s = self._deadlines.prefill_s if self._step.is_prefill else self._deadlines.step_s
+            if self._abandoned:
+                return StepsAbandoned()
+            if late:
+                prefill = phase.startswith("prefill")
+                deadline_s = self._deadlines.prefill_s if prefill else self._deadlines.step_s
                 return DeadlineExceeded(
                     f"stage {self._stage}'s worker did not finish {phase} within {deadline_s:g} s",
                     stage=self._stage,

@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ppsmoke.errors import WorkerFailed
-from ppsmoke.objects import StreamObject
+from ppsmoke.objects import HEADER, StreamObject
+from ppsmoke.step_frames import HIDDEN, TOKEN, Reply, decode_request, token_reply
 from ppsmoke.stub_model import StubModel, fold_prefix, token_after
-from ppsmoke.worker_protocol import Op, Sampling, Step, StepReply
+from ppsmoke.worker_protocol import Op, Sampling, Step
 
 STUB = StubModel(eos_after=0)
 ROW_BYTES = 16 * 4
@@ -36,11 +37,12 @@ class FakeWorker:
         self._generated = 0
         self._step: Step | None = None
 
-    def ask(self, step: Step) -> None:
+    def ask(self, prefix: bytes, record: bytes) -> None:
         assert self._step is None, "a step at a time"
-        self._step = step
+        end = HEADER.size
+        self._step = decode_request(prefix + record[:end], record[end:], ROW_BYTES // 4)
 
-    def answer(self) -> StepReply:
+    def answer(self) -> Reply:
         step, self._step = self._step, None
         assert step is not None
         request_id, position = step.request_id, step.position
@@ -55,8 +57,8 @@ class FakeWorker:
                 token = self.forward_and_sample(
                     request_id, step.hidden, position, step.seq_len, step.sampling, step.last, step.is_prefill
                 )
-                return StepReply(request_id, step.seq_len, None, token)
-        return StepReply(request_id, step.seq_len, hidden)
+                return Reply(TOKEN, 0.0, 0.0, token_reply(token, 0.0, 0.0)[1])
+        return Reply(HIDDEN, 0.0, 0.0, hidden)
 
     def embed_and_forward(self, request_id: str, tokens: Sequence[int], position: int) -> bytes:
         self._enter("embed_and_forward", request_id, tuple(tokens), position)

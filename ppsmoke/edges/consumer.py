@@ -13,7 +13,7 @@ from ppsmoke.edges.ring import Ring
 from ppsmoke.errors import DeadlineExceeded, EdgeFaulted, PpError
 from ppsmoke.iroh_fix import IROH_ERRORS
 from ppsmoke.messages import InboundEdgeProvision
-from ppsmoke.objects import HEADER, StreamObject, decode_object
+from ppsmoke.objects import HEADER, StreamObject, decode_object, is_whole_object
 from ppsmoke.transport.blocking import CallsCancelled
 from ppsmoke.transport.framing import FrameError
 from ppsmoke.transport.link import Spawn
@@ -29,7 +29,7 @@ _BREAKS: tuple[type[Exception], ...] = (
 class InboundEdge:
     """Make it inside the event loop, hand it to the EdgeAcceptor, then `wait_ready` and `next`; `close` at any time.
 
-    `threaded`: instead of tasks calling `next`, one thread calls `take`, which reads straight off the stream. The
+    `threaded`: instead of tasks calling `next`, one thread calls `take` and `admit`, straight off the stream. The
     transport's window is the ring then: it holds what arrives while the thread is busy, and fills up.
     `faulted` resolves to the fault the moment the edge breaks; a threaded edge looks only while it takes.
     `objects` and `bytes` count what arrived.
@@ -91,33 +91,46 @@ class InboundEdge:
         """The next object, waiting for one; None after the producer finished and all was taken. Raises EdgeFaulted."""
         return await self.ring.get()
 
-    def take(self) -> StreamObject | None:
-        """As `next`, in the thread of a threaded edge; `close` wakes it."""
+    def take(self) -> bytes | None:
+        """The next object's record, in the thread of a threaded edge, which must be given to `admit`; None at the end.
+
+        Nothing but its length was checked yet. Raises EdgeFaulted; `close` wakes it.
+        """
         stream, reader = self._stream, self._reader_in_thread
         assert stream is not None, "wait_ready comes first"
         assert reader is not None
         try:
             frame = reader.read()
-            if frame is None:
+            if frame is not None:
+                if is_whole_object(frame):
+                    return frame
+                if not records.is_record(frame):
+                    decode_object(frame, self.provision.object_spec)  # raises, with what is wrong
+                with self._lock:
+                    ended = self._machine.record(records.decode(frame))
+                stream.thread_writer().write(records.encode(ended), b"")
+            else:
                 with self._lock:
                     self._machine.stream_ended()
                 if self._machine.fault is not None:
                     raise self._machine.fault
-            elif not records.is_record(frame):
-                obj = decode_object(frame, self.provision.object_spec)
-                with self._lock:
-                    self._machine.object(obj)
-                self.objects += 1
-                self.bytes += len(obj.payload)
-                return obj
-            else:
-                with self._lock:
-                    ended = self._machine.record(records.decode(frame))
-                stream.thread_writer().write(records.encode(ended), b"")
         except _BREAKS as error:
             raise self._broken(stream, error) from None
         self._loop.call_soon_threadsafe(self._leave)
         return None
+
+    def admit(self, record: bytes) -> StreamObject:
+        """The object that was taken, judged. Raises EdgeFaulted."""
+        try:
+            obj = decode_object(record, self.provision.object_spec)
+            with self._lock:
+                self._machine.object(obj)
+        except EdgeFaulted as error:
+            assert self._stream is not None
+            raise self._broken(self._stream, error) from None
+        self.objects += 1
+        self.bytes += len(obj.payload)
+        return obj
 
     def _broken(self, stream: FrameStream, error: Exception) -> EdgeFaulted:
         """What `take` raises for `error`; the loop, which knows why a link ended, words it."""

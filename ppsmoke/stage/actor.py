@@ -15,9 +15,10 @@ from typing import Protocol
 
 from ppsmoke.errors import EdgeFaulted, PpError
 from ppsmoke.messages import Feedback, Generation
-from ppsmoke.objects import StreamObject, finish_reason, token_payload
+from ppsmoke.objects import StreamObject, encode_header, finish_reason, is_done_record, token_payload
 from ppsmoke.roles import Role, role_of
-from ppsmoke.worker_protocol import Op, Sampling, Step, StepReply
+from ppsmoke.step_frames import Reply, decode_token, request_prefix
+from ppsmoke.worker_protocol import Op, Sampling
 
 
 class Neighbor(Protocol):
@@ -33,10 +34,10 @@ class Neighbor(Protocol):
 class WorkerPort(Protocol):
     """What the actor needs of a worker; hidden states are [seq_len, hidden_dim] float32 bytes."""
 
-    def ask(self, step: Step) -> None:
-        """Hand over a step, which is computed from now on."""
+    def ask(self, prefix: bytes, record: bytes) -> None:
+        """Hand over the step of an object record, which is computed from now on; `prefix` as in step_frames."""
 
-    def answer(self) -> StepReply:
+    def answer(self) -> Reply:
         """Wait for the outcome of the step that was asked for."""
         ...
 
@@ -108,7 +109,16 @@ class StageActor:
         self._stage_index = stage_index
         self._worker = worker
         self._generation = generation
-        self._sampling = Sampling(generation.temperature, generation.top_p, generation.sample_seed)
+        sampling = Sampling(generation.temperature, generation.top_p, generation.sample_seed)
+        prefixes: dict[Role, dict[type[Work], bytes]] = {
+            Role.FIRST: {
+                Inference: request_prefix(Op.EMBED_AND_FORWARD),
+                NextToken: request_prefix(Op.DECODE_STEP),
+            },
+            Role.MIDDLE: {Activation: request_prefix(Op.FORWARD_RANGE)},
+            Role.LAST: {Activation: request_prefix(Op.FORWARD_AND_SAMPLE, sampling)},
+        }
+        self._prefixes = prefixes[self.role]
         self._log = log
         self._on_worker_news = on_worker_news
         self._neighbors = SetNeighbors()
@@ -124,45 +134,32 @@ class StageActor:
             case Process(error):
                 self._on_worker_news(error)
             case _:
-                if self.begin(message):
-                    self.finish(message)
+                obj = message.obj
+                if self.begin(type(message), encode_header(obj) + obj.payload):
+                    self.finish(obj)
 
-    def begin(self, work: Work) -> bool:
-        """Ask the worker for the step of `work`; False when there is nothing to compute. `finish` must follow."""
-        obj = work.obj
-        role = self.role
-        if type(work) is Activation and role is not Role.FIRST:
-            op = Op.FORWARD_RANGE if role is Role.MIDDLE else Op.FORWARD_AND_SAMPLE
-            self._worker.ask(
-                Step(
-                    op, obj.request_id, obj.position, obj.seq_len, obj.is_prefill, (), obj.payload, self._sampling,
-                    obj.last_part,
-                )
-            )  # fmt: skip
-        elif type(work) is Inference and role is Role.FIRST:
-            tokens = tuple(obj.tokens)
-            self._worker.ask(Step(Op.EMBED_AND_FORWARD, obj.request_id, obj.position, obj.seq_len, True, tokens))
-        elif type(work) is NextToken and role is Role.FIRST:
-            if obj.done:
-                return False
-            self._worker.ask(Step(Op.DECODE_STEP, obj.request_id, obj.position, 1, False, tuple(obj.tokens)))
-        else:
+    def begin(self, kind: type[Work], record: bytes) -> bool:
+        """Ask the worker for the step of a whole object record, which would come in a message of `kind`; False when
+        there is nothing to compute, else `finish` must follow."""
+        prefix = self._prefixes.get(kind)
+        if prefix is None:
             self.dropped += 1
-            self._log(f"dropped {type(work).__name__}: it is not for a {role.value} stage")
+            self._log(f"dropped {kind.__name__}: it is not for a {self.role.value} stage")
             return False
+        if kind is NextToken and is_done_record(record):
+            return False
+        self._worker.ask(prefix, record)
         return True
 
-    def finish(self, work: Work) -> None:
-        """Wait for the step that was begun and pass its outcome on."""
+    def finish(self, obj: StreamObject) -> None:
+        """Wait for the step of `obj` that was begun and pass its outcome on."""
         if self.role is Role.LAST:
-            self._pass_token_on(work.obj, self._worker.answer().token_id)
+            self._pass_token_on(obj, decode_token(self._worker.answer().payload))
             return
         # Request, sequence, part, position and length stay as they are.
         following = self._require(self._neighbors.next, "next stage")
-        following.prepare(work.obj)
-        hidden = self._worker.answer().hidden
-        assert hidden is not None
-        following.send(hidden)
+        following.prepare(obj)
+        following.send(self._worker.answer().payload)
 
     def _pass_token_on(self, obj: StreamObject, token: int | None) -> None:
         if token is None:

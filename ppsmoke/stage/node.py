@@ -42,6 +42,7 @@ from ppsmoke.messages import (
     decode_message,
     encode_message,
 )
+from ppsmoke.objects import StreamObject
 from ppsmoke.roles import Role
 from ppsmoke.stage import machine
 from ppsmoke.stage.actor import StageActor, Work
@@ -364,15 +365,15 @@ class StageNode(MeshEvents):
 
     # ---- executing
 
-    def _begin(self, work: Work) -> bool:
+    def _begin(self, kind: type[Work], record: bytes) -> bool:
         """Have the worker begin at once where all says that the machine will agree: it judges meanwhile."""
-        return self._state.phase is machine.Phase.READY and self._actor.begin(work)
+        return self._state.phase is machine.Phase.READY and self._actor.begin(kind, record)
 
-    def _finish(self, work: Work, begun: bool, arrived: float) -> None:
+    def _finish(self, kind: type[Work], record: bytes, obj: StreamObject, begun: bool, arrived: float) -> None:
         """The rest of one step, in the data thread of the edge its object came on at `arrived`."""
-        if not begun and not self._actor.begin(work):
+        if not begun and not self._actor.begin(kind, record):
             return
-        self._actor.finish(work)
+        self._actor.finish(obj)
         stamps = self._need_worker().steps.stamps
         written = self._need_wiring().first_written or stamps.back
         parts = StepParts(
@@ -381,7 +382,7 @@ class StageNode(MeshEvents):
             outward=stamps.back - stamps.done,
             write=max(0.0, written - stamps.back),
         )
-        self._times.add(parts, is_prefill=work.obj.sequence == 0)
+        self._times.add(parts, is_prefill=obj.sequence == 0)
 
     def _leave_worker(self) -> None:
         if self._worker is not None:

@@ -20,7 +20,7 @@ from ppsmoke.edges import EdgeAcceptor, InboundEdge, OutboundEdge
 from ppsmoke.errors import EdgeFaulted, StageFaulted
 from ppsmoke.membership import ORCHESTRATOR_NAME, Membership, stage_name
 from ppsmoke.messages import EdgeKind, OutboundEdgeProvision, ProvisionStage
-from ppsmoke.objects import StreamObject
+from ppsmoke.objects import StreamObject, is_prompt_record
 from ppsmoke.roles import Role, role_of
 from ppsmoke.stage.actor import Activation, Inference, NextToken, SetNeighbors, Work
 from ppsmoke.stage.machine import Handle
@@ -62,10 +62,10 @@ class Wiring:
     """Make it inside the event loop and `open_outbound` it once; `close` at any time.
 
     `ready(edge_id)` and `faulted(error)` are called in the event loop, the rest in an edge's data thread. For each
-    inbound object, in its turn: `begin(work)`, which may have the worker begin at once, and says whether it did;
-    `load(handle)`; then the thread waits for `execute(handle)`, upon which it calls `finish(work, begun, arrived)`
-    (`arrived` is when the object came) and `done(handle)`, or for `release(handle)`, after which it takes the edge's
-    next object. `leave` is called at the end of a thread.
+    inbound object, in its turn: `begin(kind, record)`, which may have the worker begin at once, and says whether it
+    did; `load(handle)`; then the thread waits for `execute(handle)`, upon which it calls
+    `finish(kind, record, obj, begun, arrived)` (`arrived` is when the object came) and `done(handle)`, or for
+    `release(handle)`, after which it takes the edge's next object. `leave` is called at the end of a thread.
     """
 
     def __init__(
@@ -79,8 +79,8 @@ class Wiring:
         ready: Callable[[int], None],
         faulted: Callable[[EdgeFaulted], None],
         load: Callable[[Handle], None],
-        begin: Callable[[Work], bool],
-        finish: Callable[[Work, bool, float], None],
+        begin: Callable[[type[Work], bytes], bool],
+        finish: Callable[[type[Work], bytes, StreamObject, bool, float], None],
         done: Callable[[Handle], None],
         leave: Callable[[], None],
     ) -> None:
@@ -200,20 +200,21 @@ class Wiring:
             data.ended.set_exception(error)
 
     def _serve(self, data: _DataThread) -> None:
-        edge_id = data.edge.provision.edge_id
-        kind = self._kinds[edge_id]
-        while (obj := data.edge.take()) is not None:
+        edge, edge_id = data.edge, data.edge.provision.edge_id
+        edge_kind = self._kinds[edge_id]
+        while (record := edge.take()) is not None:
             arrived = time.monotonic()
-            if kind is EdgeKind.FEEDBACK:  # token s on the feedback edge starts step s + 1
+            kind = _work_of(edge_kind, record)
+            data.computing = begun = self._begin(kind, record)
+            obj = edge.admit(record)
+            if edge_kind is EdgeKind.FEEDBACK:  # token s on the feedback edge starts step s + 1
                 obj = replace(obj, sequence=obj.sequence + 1)
             handle = Handle(edge_id, obj.request_id, obj.sequence, obj.part, obj.last_part, done=obj.done)
-            work = _work_for(kind, obj)
-            data.computing = begun = self._begin(work)
             self._load(handle)
             verdict = data.verdicts.get()
             if verdict is Verdict.EXECUTE:
                 data.computing = True
-                self._finish(work, begun, arrived)
+                self._finish(kind, record, obj, begun, arrived)
                 data.computing = False
                 self._done(handle)
                 verdict = data.verdicts.get()
@@ -249,8 +250,8 @@ class Wiring:
             )
 
 
-def _work_for(kind: EdgeKind, obj: StreamObject) -> Work:
+def _work_of(kind: EdgeKind, record: bytes) -> type[Work]:
     """The actor's message for an object."""
     if kind is EdgeKind.ACTIVATION:
-        return Activation(obj)
-    return Inference(obj) if obj.sequence == 0 else NextToken(obj)
+        return Activation
+    return Inference if kind is EdgeKind.TOKEN_IN and is_prompt_record(record) else NextToken

@@ -105,6 +105,15 @@ class FrameReader:
             frame = self._cutter.take()
             if frame is not None:
                 return frame
+            if not self._cutter.pending:
+                data = self._receiver.read(READ_BYTES)
+                # Mostly what has come is one frame and nothing else.
+                size = len(data) - PREFIX_BYTES
+                if 0 <= size <= self._cutter.max_frame and size == int.from_bytes(data[:PREFIX_BYTES], "big"):
+                    return data[PREFIX_BYTES:]
+                if not feed(self._cutter, data):
+                    return None
+                continue
             missing = self._cutter.missing
             if missing > READ_BYTES:
                 data = self._receiver.read_exact(min(missing, PIECE_BYTES))

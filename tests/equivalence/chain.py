@@ -13,8 +13,8 @@ from ppsmoke.gguf_file import open_gguf
 from ppsmoke.model_facts import read_model_facts
 from ppsmoke.roles import layer_range
 from ppsmoke.worker_client import WorkerProcess
-from ppsmoke.worker_protocol import Op, Step
 from tests.equivalence.cases import CONTEXT, Case
+from tests.worker.steps import decode_step, embed_and_forward, forward_and_sample, forward_range
 
 MAX_STAGES = 5
 READY_S = 300.0
@@ -57,7 +57,7 @@ class WorkerPool:
             gate = asyncio.Semaphore(_CASES_AT_ONCE)
             async with asyncio.TaskGroup() as group:
                 tasks = [
-                    group.create_task(chain.run_when(gate, case, f"case {index}")) for index, case in enumerate(cases)
+                    group.create_task(chain.run_when(gate, case, f"{index:032x}")) for index, case in enumerate(cases)
                 ]
             return [task.result() for task in tasks]
         except BaseException:
@@ -104,10 +104,10 @@ class _Chain:
         outcome, position = Outcome(), 0
         *earlier, final = case.pieces()
         for piece in earlier:
-            rows = await _embed(self.workers[0], request_id, piece, position)
+            rows = await embed_and_forward(self.workers[0], request_id, piece, position)
             assert await self._rest(case, request_id, rows, position, len(piece), False, True, outcome) is None
             position += len(piece)
-        rows = await _embed(self.workers[0], request_id, final, position)
+        rows = await embed_and_forward(self.workers[0], request_id, final, position)
         token = await self._rest(case, request_id, rows, position, len(final), True, True, outcome)
         position += len(final)
         while True:
@@ -116,7 +116,7 @@ class _Chain:
             if len(outcome.tokens) == case.count:
                 break
             fed = case.continuation[len(outcome.tokens) - 1] if case.continuation else token
-            rows = await _rows(self.workers[0], Step(Op.DECODE_STEP, request_id, position, 1, False, (fed,)))
+            rows = await decode_step(self.workers[0], request_id, fed, position)
             token = await self._rest(case, request_id, rows, position, 1, True, False, outcome)
             position += 1
         for worker in self.workers:
@@ -138,18 +138,9 @@ class _Chain:
         *middle, final = list(zip(self.workers, self.starts, strict=True))[1:]
         for worker, start in middle:
             outcome.rows[start] = outcome.rows.get(start, b"") + rows
-            rows = await _rows(worker, Step(Op.FORWARD_RANGE, request_id, position, count, is_prefill, (), rows))
+            rows = await forward_range(worker, request_id, rows, position, count, is_prefill)
         worker, start = final
         outcome.rows[start] = outcome.rows.get(start, b"") + rows
-        sampling = Step(Op.FORWARD_AND_SAMPLE, request_id, position, count, is_prefill, (), rows, case.sampling, last)
-        return (await asyncio.to_thread(worker.steps.run, sampling)).token_id
-
-
-async def _embed(worker: WorkerProcess, request_id: str, tokens: Sequence[int], position: int) -> bytes:
-    return await _rows(worker, Step(Op.EMBED_AND_FORWARD, request_id, position, len(tokens), True, tuple(tokens)))
-
-
-async def _rows(worker: WorkerProcess, step: Step) -> bytes:
-    rows = (await asyncio.to_thread(worker.steps.run, step)).hidden
-    assert rows is not None
-    return rows
+        return await forward_and_sample(
+            worker, request_id, rows, position, count, is_prefill, sampling=case.sampling, last=last
+        )

@@ -13,8 +13,8 @@ import pytest
 from ppsmoke.errors import DeadlineExceeded, ModelNotFound, OutOfOrder, WorkerDied, WorkerFailed
 from ppsmoke.stub_model import StubModel, stub_tokens
 from ppsmoke.worker_client import WorkerProcess
-from ppsmoke.worker_protocol import Op, Step, StepReply
 from ppsmoke.worker_steps import StepsAbandoned, WorkerDeadlines
+from tests.worker.steps import REQUEST, decode_step, embed_and_forward, forward_and_sample, forward_range
 
 READY_S = 60.0
 PROMPT = [104, 105]
@@ -41,19 +41,6 @@ def with_worker(body: Body, step_s: float = 60.0, **knobs: int) -> None:
             await worker.stop(5)
 
     asyncio.run(run())
-
-
-async def step(worker: WorkerProcess, wanted: Step) -> StepReply:
-    """A step, as a data thread asks for it."""
-    return await asyncio.to_thread(worker.steps.run, wanted)
-
-
-def prefill(*tokens: int) -> Step:
-    return Step(Op.EMBED_AND_FORWARD, "r", 0, len(tokens), True, tokens)
-
-
-def decode(token: int, position: int) -> Step:
-    return Step(Op.DECODE_STEP, "r", position, 1, False, (token,))
 
 
 def alive(pid: int) -> bool:
@@ -88,19 +75,15 @@ def test_three_workers_say_what_the_stub_is_bound_to_say(configured: bool) -> No
                     )
             tokens: list[int | None] = []
             position, count = 0, len(PROMPT)
-            rows = (await step(workers[0], prefill(*PROMPT))).hidden
+            rows = await embed_and_forward(workers[0], REQUEST, PROMPT, 0)
             while True:
-                assert rows is not None
-                middle = Step(Op.FORWARD_RANGE, "r", position, count, not tokens, (), rows)
-                rows = (await step(workers[1], middle)).hidden
-                assert rows is not None
-                last = Step(Op.FORWARD_AND_SAMPLE, "r", position, count, not tokens, (), rows)
-                token = (await step(workers[2], last)).token_id
+                rows = await forward_range(workers[1], REQUEST, rows, position, count, not tokens)
+                token = await forward_and_sample(workers[2], REQUEST, rows, position, count, not tokens)
                 tokens.append(token)
                 if not token:
                     return tokens
                 position, count = position + count, 1
-                rows = (await step(workers[0], decode(token, position))).hidden
+                rows = await decode_step(workers[0], REQUEST, token, position)
         finally:
             await asyncio.gather(*(worker.stop(5) for worker in workers))
 
@@ -120,13 +103,13 @@ def test_ready_tells_range_role_and_facts() -> None:
 def test_an_answered_error_has_its_own_class_and_the_worker_lives_on() -> None:
     async def body(worker: WorkerProcess) -> None:
         await worker.wait_ready(READY_S)
-        await step(worker, prefill(*PROMPT))
+        await embed_and_forward(worker, REQUEST, PROMPT, 0)
         with pytest.raises(OutOfOrder) as caught:
-            await step(worker, decode(1, 9))
+            await decode_step(worker, REQUEST, 1, 9)
         assert (caught.value.stage, caught.value.phase) == (0, "decode at position 9")
         assert await worker.detokenize(await worker.tokenize("hé")) == "hé"
-        await worker.reset("r")
-        await step(worker, prefill(*PROMPT))
+        await worker.reset(REQUEST)
+        await embed_and_forward(worker, REQUEST, PROMPT, 0)
 
     with_worker(body)
 
@@ -134,9 +117,9 @@ def test_an_answered_error_has_its_own_class_and_the_worker_lives_on() -> None:
 def test_a_failed_step_is_an_error_with_the_stage() -> None:
     async def body(worker: WorkerProcess) -> None:
         await worker.wait_ready(READY_S)
-        await step(worker, prefill(*PROMPT))
+        await embed_and_forward(worker, REQUEST, PROMPT, 0)
         with pytest.raises(WorkerFailed, match="step 1") as caught:
-            await step(worker, decode(1, 2))
+            await decode_step(worker, REQUEST, 1, 2)
         assert caught.value.stage == 0
 
     with_worker(body, fail_at=1)
@@ -163,14 +146,14 @@ def test_a_death_in_a_step_says_how_and_gives_the_last_log_lines(knob: str, endi
     async def body(worker: WorkerProcess) -> None:
         await worker.wait_ready(READY_S)
         with pytest.raises(WorkerDied, match=f"stage 0's worker ended .*{ending}") as caught:
-            await step(worker, prefill(*PROMPT))
+            await embed_and_forward(worker, REQUEST, PROMPT, 0)
         assert any(log in line for line in caught.value.log_tail)
         assert worker.died.done()
         assert worker.died.result() is caught.value
         with pytest.raises(WorkerDied):
             await worker.reset()
         with pytest.raises(WorkerDied):
-            await step(worker, decode(1, 2))
+            await decode_step(worker, REQUEST, 1, 2)
 
     with_worker(body, **{knob: 0})
 
@@ -184,7 +167,7 @@ def test_a_killed_worker_is_known_within_a_second(moment: str) -> None:
         else:
             await worker.wait_ready(READY_S)
         if moment == "in a step":
-            pending = asyncio.create_task(step(worker, prefill(*PROMPT)))
+            pending = asyncio.create_task(embed_and_forward(worker, REQUEST, PROMPT, 0))
             await until(lambda: any("hanging" in line for line in worker.log_tail))
         os.kill(worker.pid, signal.SIGKILL)
         error = await asyncio.wait_for(asyncio.shield(worker.died), 1.0)
@@ -201,7 +184,7 @@ def test_a_deadline_names_stage_and_phase_and_shows_the_log() -> None:
     async def body(worker: WorkerProcess) -> None:
         await worker.wait_ready(READY_S)
         with pytest.raises(DeadlineExceeded, match="stage 0") as caught:
-            await step(worker, prefill(*PROMPT))
+            await embed_and_forward(worker, REQUEST, PROMPT, 0)
         assert caught.value.phase == "prefill at position 0"
         assert any("hanging" in line for line in caught.value.log_tail)
 
@@ -232,7 +215,7 @@ def test_an_abandoned_step_ends_at_once_and_no_other_begins(moment: str) -> None
     async def body(worker: WorkerProcess) -> None:
         await worker.wait_ready(READY_S)
         if moment == "in a step":
-            asked = asyncio.create_task(step(worker, prefill(*PROMPT)))
+            asked = asyncio.create_task(embed_and_forward(worker, REQUEST, PROMPT, 0))
             await until(lambda: any("hanging" in line for line in worker.log_tail))
             assert worker.steps.doing == "prefill at position 0"
             worker.steps.abandon()
@@ -241,7 +224,7 @@ def test_an_abandoned_step_ends_at_once_and_no_other_begins(moment: str) -> None
         else:
             worker.steps.abandon()
         with pytest.raises(StepsAbandoned):
-            await step(worker, decode(1, 2))
+            await decode_step(worker, REQUEST, 1, 2)
         assert worker.steps.doing is None
         # The worker itself was told nothing: it ends when it is stopped.
         assert not worker.died.done()
@@ -255,10 +238,9 @@ def test_steps_and_other_requests_find_one_worker_each_in_its_turn() -> None:
     async def body(worker: WorkerProcess) -> None:
         await worker.wait_ready(READY_S)
         for _ in range(20):
-            await worker.reset("r")
-            rows, text = await asyncio.gather(step(worker, prefill(*PROMPT)), worker.detokenize(PROMPT))
-            assert rows.hidden is not None
-            assert (len(rows.hidden), text) == (len(PROMPT) * 64 * 4, "hi")
+            await worker.reset(REQUEST)
+            rows, text = await asyncio.gather(embed_and_forward(worker, REQUEST, PROMPT, 0), worker.detokenize(PROMPT))
+            assert (len(rows), text) == (len(PROMPT) * 64 * 4, "hi")
             assert worker.steps.stamps.sent <= worker.steps.stamps.began <= worker.steps.stamps.done
             assert worker.steps.stamps.done <= worker.steps.stamps.back
 
@@ -271,9 +253,8 @@ def test_a_step_bigger_than_a_socket_holds_comes_through_whole() -> None:
         worker = await WorkerProcess.spawn(stage=0, num_stages=2, model=str(model), context=512, stub=True)
         try:
             await worker.wait_ready(READY_S)
-            rows = await step(worker, prefill(*range(256)))
-            assert rows.hidden is not None
-            assert len(rows.hidden) == 256 * 2048 * 4
+            rows = await embed_and_forward(worker, REQUEST, range(256), 0)
+            assert len(rows) == 256 * 2048 * 4
         finally:
             await worker.stop(5)
 
@@ -287,14 +268,14 @@ def test_stop_ends_the_process_at_every_moment(moment: str) -> None:
     async def run() -> None:
         knobs = {"load_ms": 600_000} if moment == "loading" else {"hang_at": 0}
         worker = await spawn(**knobs)
-        asked: asyncio.Task[StepReply] | None = None
+        asked: asyncio.Task[bytes] | None = None
         if moment == "loading":
             with pytest.raises(DeadlineExceeded):
                 await worker.wait_ready(1.0)
         elif moment != "at once":
             await worker.wait_ready(READY_S)
         if moment == "in a step":
-            asked = asyncio.create_task(step(worker, prefill(*PROMPT)))
+            asked = asyncio.create_task(embed_and_forward(worker, REQUEST, PROMPT, 0))
             await until(lambda: any("hanging" in line for line in worker.log_tail))
         if moment == "after a death":
             os.kill(worker.pid, signal.SIGKILL)

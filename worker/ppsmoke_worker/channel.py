@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from ppsmoke.errors import PpError, RequestRejected
-from ppsmoke.step_frames import Head
 from ppsmoke.step_socket import StepSocket
 from ppsmoke.worker_protocol import Message, MessageDecoder, Op, encode_line, error_fields
 
@@ -80,15 +79,16 @@ class RequestReader(threading.Thread):
             self._poll.register(steps.fileno(), select.POLLIN)
             self._poll.register(self._bell, select.POLLIN)
 
-    def next(self) -> Message | RequestRejected | tuple[Head, bytes, bytes] | None:
-        """The next request: a message of stdin, the error to answer a malformed one with, or a frame of the step
-        socket; None at the end of input. Raises MalformedRequest when the step socket carried no frame."""
+    def next(self) -> Message | RequestRejected | tuple[memoryview, bytes] | None:
+        """The next request: a message of stdin, the error to answer a malformed one with, or (head, payload) off the
+        step socket; None at the end of input. Raises MalformedRequest when the step socket carried no frame."""
         while self.steps is not None:
-            if not self.steps.pending and any(fd == self._bell for fd, _ in self._poll.poll()):
+            (fd, _), *both = self._poll.poll()
+            if both or fd == self._bell:
                 os.read(self._bell, 1)
                 break
             try:
-                frame = self.steps.receive()
+                frame = self.steps.receive_request()
             except OSError:
                 frame = None
             if frame is not None:

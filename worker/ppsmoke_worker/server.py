@@ -20,7 +20,7 @@ from ppsmoke.errors import (
     WrongRole,
 )
 from ppsmoke.roles import Role, layer_range, role_of
-from ppsmoke.step_frames import Head, decode_request, error_reply, hidden_reply, token_reply
+from ppsmoke.step_frames import decode_request, error_reply, hidden_reply, token_reply
 from ppsmoke.worker_protocol import (
     HIDDEN_WIDTH_BYTES,
     ROLE_OPS,
@@ -108,23 +108,22 @@ class Server:
             self._engine.close()
         return 0
 
-    def _answer_frame(self, head: Head, raw_id: bytes, payload: bytes) -> None:
+    def _answer_frame(self, head: memoryview, payload: bytes) -> None:
         """One step of the step socket, from its frame to its reply."""
         steps = self._reader.steps
         assert steps is not None
         try:
             engine = self._loaded()
-            step = decode_request(head, raw_id, payload, self._hidden_dim)
+            step = decode_request(head, payload, self._hidden_dim)
             self._check_role(step.op)
             began = time.monotonic()
             rows, token = self._compute(engine, step)
             done = time.monotonic()
             if step.op is Op.FORWARD_AND_SAMPLE:
-                reply = token_reply(token, step.seq_len, began, done)
-                steps.send(*reply)
+                steps.send(*token_reply(token, began, done))
             else:
                 data = np.ascontiguousarray(rows, "<f4").data.cast("B")
-                steps.send(hidden_reply(len(data), step.seq_len, began, done), data)
+                steps.send(hidden_reply(len(data), began, done), data)
         except PpError as error:
             steps.send(*error_reply(error))
         except OSError:
@@ -270,11 +269,12 @@ class Server:
     def _state(self) -> dict[str, Any]:
         role = None if self._role is None else self._role.value
         if self._engine is None or self._config is None:
-            return {"role": role, "device": None, "layers": None}
+            return {"role": role, "device": None, "engine": None, "layers": None}
         engine, config = self._engine, self._config
         return {
             "role": role,
             "device": engine.device,
+            "engine": engine.name,
             "layers": [config.layer_start, config.layer_end],
             "context": config.context,
             "bytes": engine.bytes_loaded,
