@@ -145,12 +145,19 @@ class GgufFile:
 
         KeyError when there is no such tensor, IndexError for a row outside it.
         """
-        from ppsmoke.gguf_values import dequantized, picked_rows
+        from ppsmoke.gguf_values import dequantized
 
         tensor = self.tensors[name]
-        picked = picked_rows(self._rows(tensor), rows, of=name)
-        self.bytes_touched += picked.nbytes
+        picked = self.raw_rows(name, rows)
         return dequantized(picked, tensor.type).reshape(len(picked), tensor.shape[0])
+
+    def raw_rows(self, name: str, rows: Sequence[int]) -> NDArray[np.uint8]:
+        """The stored bytes of some rows, as copies; otherwise as dequantize_rows."""
+        from ppsmoke.gguf_values import picked_rows
+
+        picked = picked_rows(self._rows(self.tensors[name]), rows, of=name)
+        self.bytes_touched += picked.nbytes
+        return picked
 
     def drop_pages(self) -> None:
         """Hand the memory of what was read back to the system; it is read from the file again where it is needed."""

@@ -43,6 +43,13 @@ def bits_of(format_: int) -> int:
     return format_ & 0xFF
 
 
+def centre_of(format_: int) -> int:
+    """The quant that stands for 0."""
+    if not format_ & CENTRED:
+        return 0
+    return 8 if bits_of(format_) == 4 else 128
+
+
 def record_bytes(format_: int) -> int:
     """Of TILE rows and GROUP columns."""
     bits = bits_of(format_)

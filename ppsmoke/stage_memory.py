@@ -7,13 +7,16 @@ from dataclasses import dataclass
 
 from ppsmoke.gguf_header import TensorTable
 from ppsmoke.model_facts import ModelFacts, stage_tensors
+from ppsmoke.packed_weights import packed_bytes
 
-PREFILL_ROWS = 32  # tokens in one pass of the prefill kernels
+PREFILL_ROWS = 32  # tokens in one pass of the plain engine's prefill kernels
+CONTEXT_STEP = 128  # its attention reads whole steps of this many positions
 KERNEL_CHUNK = 32  # tokens that the C kernels work on together
-_KERNEL_SPAN = 128
-CONTEXT_STEP = 128  # attention reads whole steps of this many positions
+KERNEL_SPAN = 128  # positions that lie together in their cache
+ENGINES = ("kernels", "plain")
 _FLOAT_BYTES = 4
-_PROCESS_BYTES = 130 * 1024 * 1024  # interpreter, numpy, tinygrad and its compiled kernels, measured
+# Interpreter, numpy, tinygrad and its compiled kernels, measured.
+_PROCESS_BYTES = {"kernels": 80 << 20, "plain": 130 << 20}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +44,15 @@ def stage_memory(
     layer_start: int,
     layer_end_exclusive: int,
     context: int,
+    *,
+    engine: str = "kernels",
     weights: str = "f32",
 ) -> StageMemory:
-    """The memory of the stage with this block range; reads no tensor data. `weights` as in weight_width_bytes."""
-    matrix_width = weight_width_bytes(weights)
+    """The memory of the stage with this block range; reads no tensor data.
+
+    `engine` is one of ENGINES: `kernels` keeps matrices as they are in the file, `plain` as `weights` say (see
+    weight_width_bytes).
+    """
     names = stage_tensors(facts, layer_start, layer_end_exclusive)
     is_last = layer_end_exclusive == facts.num_layers
     file_bytes = weight_bytes = 0
@@ -53,26 +61,24 @@ def stage_memory(
         file_bytes += tensor.nbytes
         if name == "token_embd.weight" and not (is_last and facts.tied_head):
             continue  # rows are looked up in the file
-        width = matrix_width if len(tensor.shape) > 1 else _FLOAT_BYTES
-        weight_bytes += math.prod(tensor.shape) * width
+        if len(tensor.shape) == 1:
+            weight_bytes += tensor.shape[0] * _FLOAT_BYTES
+        elif engine == "kernels":
+            weight_bytes += packed_bytes(tensor)
+        else:
+            weight_bytes += math.prod(tensor.shape) * weight_width_bytes(weights)
     blocks = layer_end_exclusive - layer_start
-    positions = padded_context(context)
-    scores = 2 * facts.num_heads * PREFILL_ROWS * positions
-    rows = PREFILL_ROWS * (8 * facts.hidden_dim + 3 * facts.ffn_dim + 4 * facts.num_heads * facts.head_dim)
-    tables = positions * (facts.rope_dim + 1)
+    positions = kernel_context(context) if engine == "kernels" else padded_context(context)
+    floats = _kernel_floats(facts, positions) if engine == "kernels" else _plain_floats(facts, positions)
     logits = 2 * facts.vocab_size if is_last else 0
-    scratch_bytes = _PROCESS_BYTES + _FLOAT_BYTES * (scores + rows + tables + logits)
-    return StageMemory(file_bytes, weight_bytes, blocks * kv_bytes_per_block(facts, context), scratch_bytes)
+    scratch_bytes = _PROCESS_BYTES[engine] + _FLOAT_BYTES * (floats + positions * (facts.rope_dim + 1) + logits)
+    kv_bytes = blocks * 2 * positions * facts.num_kv_heads * facts.head_dim * _FLOAT_BYTES
+    return StageMemory(file_bytes, weight_bytes, kv_bytes, scratch_bytes)
 
 
 def weight_width_bytes(weights: str) -> int:
     """Bytes of one value of a matrix in memory: f32, the file's exact values, 4; f16 2."""
     return {"f32": 4, "f16": 2}[weights]
-
-
-def kv_bytes_per_block(facts: ModelFacts, context: int) -> int:
-    """Keys and values of one block for one request, float32."""
-    return 2 * padded_context(context) * facts.num_kv_heads * facts.head_dim * _FLOAT_BYTES
 
 
 def padded_context(context: int) -> int:
@@ -81,5 +87,18 @@ def padded_context(context: int) -> int:
 
 
 def kernel_context(context: int) -> int:
-    """Positions that the C kernels keep for a context: whole spans of their cache."""
-    return -(-context // _KERNEL_SPAN) * _KERNEL_SPAN
+    """Positions that the C kernels keep for a context. Their memory exists once they are reached."""
+    return -(-context // KERNEL_SPAN) * KERNEL_SPAN
+
+
+def _kernel_floats(facts: ModelFacts, positions: int) -> int:
+    """Activations of one thread, about."""
+    queries, keys = facts.num_heads * facts.head_dim, facts.num_kv_heads * facts.head_dim
+    rows = 4 * facts.hidden_dim + 4 * queries + 2 * keys + 3 * facts.ffn_dim
+    return KERNEL_CHUNK * rows + facts.num_heads // facts.num_kv_heads * positions
+
+
+def _plain_floats(facts: ModelFacts, positions: int) -> int:
+    """Scores and activations of a pass."""
+    rows = PREFILL_ROWS * (8 * facts.hidden_dim + 3 * facts.ffn_dim + 4 * facts.num_heads * facts.head_dim)
+    return 2 * facts.num_heads * PREFILL_ROWS * positions + rows

@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ppsmoke.errors import BadNodeEnvironment
+from ppsmoke.stage_memory import ENGINES
 from ppsmoke.stub_model import parse_stub_model
 from ppsmoke_worker.device import DeviceSettings, is_cpu, prepare_device
 from ppsmoke_worker.engine import Engine, EngineConfig
 from ppsmoke_worker.stub import StubEngine
 from ppsmoke_worker.threads import choose_threads
 
-ENGINES = ("kernels", "plain")
 WEIGHTS = ("f32", "f16")
 
 

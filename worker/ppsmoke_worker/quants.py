@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsmoke.ggml_types import GgmlType as Type
+from ppsmoke.packed_weights import centre_of, format_of
 
 Bytes = NDArray[np.uint8]
 Scales = NDArray[np.floating[Any]]
@@ -25,11 +26,21 @@ _IQ4_VALUES = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38,
 
 @dataclass(frozen=True, slots=True)
 class Quants:
-    """A weight is scale x (value - centre) + minimum; the centre is the format's: 0, 8 or 128."""
+    """A weight is scale x (value - centre_of(format)) + minimum."""
 
     values: Bytes
     scales: Scales
     minimums: Scales | None = None
+
+
+def weights(stored: Bytes, kind: Type) -> NDArray[np.float32]:
+    """What the quants of a type in TAKE_APART stand for, (rows, columns)."""
+    quants = TAKE_APART[kind](stored)
+    values = quants.values.astype(np.float32) - np.float32(centre_of(format_of(kind)))
+    product = values.reshape(*quants.scales.shape, -1) * quants.scales.astype(np.float32)[..., None]
+    if quants.minimums is not None:
+        product += quants.minimums.astype(np.float32)[..., None]
+    return product.reshape(values.shape)
 
 
 def q4_0(stored: Bytes) -> Quants:

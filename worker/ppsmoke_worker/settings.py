@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ppsmoke.errors import BadNodeEnvironment
-from ppsmoke_worker.engines import ENGINES, WEIGHTS, EngineOptions, engine_options
+from ppsmoke.stage_memory import ENGINES
+from ppsmoke_worker.engines import WEIGHTS, EngineOptions, engine_options
 
 DEFAULT_CONTEXT = 2048
 

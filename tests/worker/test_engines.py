@@ -1,0 +1,60 @@
+"""Which engine a worker takes, and what it says about it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from ppsmoke_worker.engines import engine_options
+from ppsmoke_worker.threads import Threads, choose_threads
+
+from ppsmoke.errors import BadNodeEnvironment
+from tests.worker.harness import PipedWorker
+
+CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@pytest.mark.parametrize(
+    ("options", "env", "engine", "reason"),
+    [
+        ((), {}, "kernels", "as asked for"),
+        (("--threads", "3"), {}, "kernels", "3 threads, 3 in prefill"),
+        (("--engine", "plain"), {}, "plain", "weights as f32"),
+        ((), {"PP_WORKER_ENGINE": "plain"}, "plain", "as asked for"),
+        (("--engine", "kernels"), {"PP_WORKER_ENGINE": "plain"}, "kernels", "as asked for"),
+        (("--weights", "f16"), {}, "plain", "weights other than the file's were asked for; weights as f16"),
+    ],
+)
+def test_the_ready_line_and_the_log_say_which_engine_it_is_and_why(
+    options: tuple[str, ...], env: dict[str, str], engine: str, reason: str, tiny_model: Path
+) -> None:
+    arguments = ("--model", str(tiny_model), "--stage", "1", "--num-stages", "8", "--device", "CPU", *options)
+    with PipedWorker(arguments, env) as worker:
+        assert worker.ready()["engine"] == engine
+        line = next(line for line in worker.log if line.startswith("engine "))
+    assert line.startswith(f"engine {engine} on CPU: ")
+    assert reason in line
+
+
+def test_in_prefill_the_stages_share_the_cores() -> None:
+    assert choose_threads(None, None) == Threads(CORES, CORES)
+    assert choose_threads(None, CORES) == Threads(CORES, 1)
+    assert choose_threads(None, 100 * CORES) == Threads(CORES, 1)
+    assert choose_threads(3, 100) == Threads(3, 3)
+
+
+@pytest.mark.parametrize(
+    "env",
+    [{"PP_WORKER_ENGINE": "fast"}, {"PP_WORKER_WEIGHTS": "f8"}]
+    + [{"PP_WORKER_THREADS": threads} for threads in ("0", "-1", "two", "9999")],
+)
+def test_a_wrong_choice_is_refused_by_name(env: dict[str, str]) -> None:
+    with pytest.raises(BadNodeEnvironment, match=next(iter(env))):
+        engine_options(env)
+
+
+def test_a_wrong_number_of_threads_ends_the_worker_with_a_sentence(tiny_model: Path) -> None:
+    with PipedWorker(("--model", str(tiny_model), "--stage", "1", "--num-stages", "8", "--threads", "0")) as worker:
+        fields = worker.next().fields
+    assert (fields["status"], fields["code"]) == ("fatal", "bad_node_environment")
