@@ -91,6 +91,8 @@ class Host:
         """A process starts: the same key, a new life, a new address, a clock that counts from elsewhere."""
         if self.swim is not None:
             return
+        for connection in self.network.connections_of(self):
+            self.network.close(connection)
         self.life += 1
         self.clock = self.rng.uniform(0.0, 100_000.0)
         self.seeds = tuple(seed.node_id for seed in seeds)

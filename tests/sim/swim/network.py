@@ -27,6 +27,7 @@ DIAL_BUDGET_S = 10.0
 DIAL_RETRY_S = 1.0
 QUEUED_WHILE_DIALLING = 64
 STRAGGLER_S = 1.0
+MOST_RETRANSMISSION_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +47,20 @@ INTERCONTINENTAL = Quality(latency_s=0.2, jitter_s=0.05, loss=0.05)
 
 
 class Path:
-    """One direction between two hosts."""
+    """One direction between two hosts. Each end dials for itself, and queues what it has to say meanwhile."""
 
-    __slots__ = ("blocked", "blocked_since", "connection", "held", "last_reliable", "quality", "receiver", "sender")
+    __slots__ = (
+        "blocked",
+        "blocked_since",
+        "connection",
+        "dialling",
+        "held",
+        "last_reliable",
+        "quality",
+        "queue",
+        "receiver",
+        "sender",
+    )
 
     def __init__(self, connection: Connection, sender: Host, receiver: Host, quality: Quality) -> None:
         self.connection = connection
@@ -57,21 +69,27 @@ class Path:
         self.quality = quality
         self.blocked = 0
         self.blocked_since = 0.0
+        self.dialling = False
+        self.queue: deque[tuple[bytes, bool]] = deque(maxlen=QUEUED_WHILE_DIALLING)
         self.last_reliable = 0.0
         self.held: list[bytes] = []  # reliable messages that wait for the way to open
 
+    def forget(self) -> None:
+        """Drop what is not on its way yet."""
+        self.dialling = False
+        self.queue.clear()
+        self.held.clear()
+
 
 class Connection:
-    """What two hosts share. `epoch` grows whenever it opens or closes; what is in flight then is lost."""
+    """What two hosts share, whoever dialled. `epoch` grows whenever it opens or closes; what is in flight then is lost."""
 
-    __slots__ = ("dialling", "epoch", "open", "paths", "queue")
+    __slots__ = ("epoch", "open", "paths")
 
     def __init__(self, one: Host, other: Host, quality: Quality) -> None:
         self.paths = (Path(self, one, other, quality), Path(self, other, one, quality))
         self.open = False
-        self.dialling = False
         self.epoch = 0
-        self.queue: deque[tuple[Path, bytes, bool]] = deque(maxlen=QUEUED_WHILE_DIALLING)
 
 
 class Network:
@@ -145,7 +163,7 @@ class Network:
         if path.connection.open:
             self._carry(path, data, reliable)
         else:
-            path.connection.queue.append((path, data, reliable))
+            path.queue.append((data, reliable))
             self._dial(path)
 
     def _carry(self, path: Path, data: bytes, reliable: bool) -> None:
@@ -157,9 +175,9 @@ class Network:
                 path.held.append(data)
                 return
             timeout = 3.0 * quality.latency_s + 0.025
-            while quality.loss and random_() < quality.loss:
+            while quality.loss and random_() < quality.loss and when < self.now + MOST_RETRANSMISSION_S:
                 when += timeout
-                timeout *= 2.0
+                timeout = min(2.0 * timeout, 1.0)
             path.last_reliable = when = max(when, path.last_reliable)
         else:
             if path.blocked or (quality.loss and random_() < quality.loss):
@@ -179,13 +197,13 @@ class Network:
     # ---- connections ----
 
     def _dial(self, path: Path) -> None:
-        if not path.connection.dialling:
-            path.connection.dialling = True
+        if not path.dialling:
+            path.dialling = True
             self._attempt(path, self.now + DIAL_BUDGET_S, path.connection.epoch)
 
     def _attempt(self, path: Path, until: float, epoch: int) -> None:
         connection = path.connection
-        if connection.epoch != epoch or not connection.dialling:
+        if connection.epoch != epoch or not path.dialling:
             return
         sender, receiver = path.sender, path.receiver
         answered = receiver.runs and not (connection.paths[0].blocked or connection.paths[1].blocked)
@@ -194,32 +212,29 @@ class Network:
         elif self.now + DIAL_RETRY_S <= until and sender.runs:
             self.after(DIAL_RETRY_S, self._attempt, path, until, epoch)
         else:
-            connection.dialling = False
-            connection.queue.clear()
+            path.forget()
             self._hint_down(sender, receiver)
 
     def _opened(self, connection: Connection, epoch: int) -> None:
         if connection.epoch != epoch:
             return
         connection.epoch += 1
-        connection.open, connection.dialling = True, False
+        connection.open = True
         for path in connection.paths:
+            path.dialling = False
             path.last_reliable = self.now
             if self.hints:
                 path.sender.soon(path.sender.link_up, path.receiver.node_id)
-        while connection.queue:
-            self._carry(*connection.queue.popleft())
+            while path.queue:
+                self._carry(path, *path.queue.popleft())
 
     def close(self, connection: Connection, *, left: Host | None = None) -> None:
         """The connection is gone, with all that was on its way. `left` said goodbye first."""
-        if not (connection.open or connection.dialling):
-            return
         was_open = connection.open
         connection.epoch += 1
-        connection.open = connection.dialling = False
-        connection.queue.clear()
+        connection.open = False
         for path in connection.paths:
-            path.held.clear()
+            path.forget()
             if was_open:
                 self._hint_down(path.sender, path.receiver, left=path.receiver is left)
 

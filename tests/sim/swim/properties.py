@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import inf
 
 from tests.sim.swim.host import Change, Host
 from tests.sim.swim.network import Network
 from tests.sim.swim.schedule import Fault, Schedule, names_of
 
-SETTLE_S = {"local": 20.0, "wan": 90.0}
+SETTLE_S = {"local": 25.0, "wan": 90.0}
 """So long after the last fault nothing may change any more."""
 
 EXCUSE_S = {"local": 12.0, "wan": 75.0}
@@ -99,9 +100,20 @@ def excused(schedule: Schedule, change: Change) -> bool:
     return any(
         could_kill(fault, change)
         and fault.at <= change.at
-        and (fault.for_s == 0.0 or change.at <= fault.until + EXCUSE_S[schedule.profile])
+        and change.at <= excuse_ends(schedule, fault, change.observer)
         for fault in schedule.faults
     )
+
+
+def excuse_ends(schedule: Schedule, fault: Fault, observer: int) -> float:
+    """An observer that was away reads old news when it is back."""
+    if fault.for_s == 0.0:
+        return inf
+    last = fault.until + EXCUSE_S[schedule.profile]
+    for other in schedule.faults:
+        if other.kind in ("pause", "starve") and observer in other.hosts and other.at <= last:
+            last = max(last, other.until + EXCUSE_S[schedule.profile])
+    return last
 
 
 def could_kill(fault: Fault, change: Change) -> bool:
