@@ -94,10 +94,17 @@ class Core:
             self.news.drop(record.node_id)
         self.news.put(record.node_id, aspect, wire.encode_claim(record.claim()))
 
-    def may_answer(self, record: Record | None) -> bool:
-        """Whether it is time to send a member what it did not ask for; strangers count as one member."""
-        asker = record or self.me
-        if self.now < asker.answered_at + self.config.gossip_interval_s / 2:
+    def may_tell(self, record: Record) -> bool:
+        """Whether it is time to send a member what it did not ask for, so that no two members keep each other busy."""
+        if self.now < record.told_at + self.config.gossip_interval_s / 2:
             return False
-        asker.answered_at = self.now
+        record.told_at = self.now
+        return True
+
+    def may_ask(self, record: Record | None) -> bool:
+        """Whether it is time to ask a member something; strangers count as one."""
+        asked = record or self.me
+        if self.now < asked.asked_at + self.config.gossip_interval_s / 2:
+            return False
+        asked.asked_at = self.now
         return True

@@ -60,7 +60,7 @@ class Exchange:
         self._is_joining = True
         self._ask_to_join()
 
-    def hear_join(self, sender: str, claims: Sequence[Claim]) -> None:
+    def hear_join(self, sender: str, claims: Sequence[Claim], incarnation: int) -> None:
         """Somebody wants in: refuse with the reason, or tell everything."""
         core = self._core
         if len(claims) != 1 or claims[0].node_id != sender or claims[0].address is None:
@@ -76,9 +76,9 @@ class Exchange:
             self.refuse(sender, refusal)
             return
         known = core.table.get(sender)
-        if known is not None and not core.may_answer(known):
+        if known is not None and not core.may_tell(known):
             return
-        self._members.hear(claims[0], sender)
+        self._members.hear(claims[0], sender, incarnation)
         everything = [record.claim() for record in core.table]
         core.send_all(sender, Kind.WELCOME, everything, reliable=True, most=len(everything))
 
@@ -126,10 +126,11 @@ class Exchange:
         self._core.send_all(sender, Kind.NEWS, better, most=_ANSWERS)
 
     def ask(self, questions: Sequence[tuple[str, str]]) -> None:
-        """(whom, about whom)"""
+        """(whom, about whom); what cannot be asked now will come up again."""
         for whom in dict.fromkeys(whom for whom, _ in questions):
-            about = list(dict.fromkeys(about for asked, about in questions if asked == whom))
-            self._core.send(whom, Kind.ASK, wire.encode_ask(about))
+            if self._core.may_ask(self._core.table.get(whom)):
+                about = list(dict.fromkeys(about for asked, about in questions if asked == whom))
+                self._core.send(whom, Kind.ASK, wire.encode_ask(about))
 
     def hear_ask(self, sender: str, node_ids: Sequence[str]) -> None:
         known = (self._core.table.get(node_id) for node_id in dict.fromkeys(node_ids))

@@ -195,6 +195,17 @@ class Swim:
     def _end(self) -> list[Action]:
         """Do what follows from the event, and see when the next tick is due."""
         members, core = self._members, self._core
+        if members.to_probe or members.returned or members.contradicted or members.unknown:
+            self._follow_up()
+        self._due = min(
+            members.next_end(), self._detector.deadline(), self._exchange.deadline(), self._name_exchange.deadline()
+        )
+        if self._has_news():
+            self._due = min(self._due, max(self._next_gossip, core.now))
+        return core.collect()
+
+    def _follow_up(self) -> None:
+        members, core = self._members, self._core
         for record in _drained(members.to_probe):
             self._detector.probe_now(record)
         for record in _drained(members.returned):
@@ -202,14 +213,7 @@ class Swim:
             self._name_exchange.compare(record)
         for sender in dict.fromkeys(_drained(members.contradicted)):
             core.send(sender, Kind.NEWS, claims=(core.me.claim(),), reliable=True)
-        if members.unknown:
-            self._exchange.ask(_drained(members.unknown))
-        self._due = min(
-            members.next_end(), self._detector.deadline(), self._exchange.deadline(), self._name_exchange.deadline()
-        )
-        if self._has_news():
-            self._due = min(self._due, max(self._next_gossip, core.now))
-        return core.collect()
+        self._exchange.ask(_drained(members.unknown))
 
     def _look_around(self) -> None:
         """We were away for so long that others may have declared us dead: they will say so when they hear from us."""
@@ -222,10 +226,10 @@ class Swim:
         members = self._members
         members.heard(sender)
         if message.kind == Kind.JOIN:
-            self._exchange.hear_join(sender, message.claims)
+            self._exchange.hear_join(sender, message.claims, message.incarnation)
         else:
             for claim in message.claims:
-                members.hear(claim, sender, listed=message.kind == Kind.COMPARE)
+                members.hear(claim, sender, message.incarnation, listed=message.kind == Kind.COMPARE)
         self._dispatch(sender, message)
         if message.kind != Kind.REFUSE:
             members.contact(sender, message.incarnation, message.life)
@@ -269,7 +273,7 @@ class Swim:
 
     def _has_news(self) -> bool:
         """Something to pass on, and somebody to pass it on to."""
-        return bool((self._core.news or self._names.news) and self._core.table.present)
+        return bool(self._core.news or self._names.news) and self._core.table.size > 1
 
     def _gossip(self) -> None:
         core = self._core

@@ -39,14 +39,18 @@ class Members:
         self.unknown: list[tuple[str, str]] = []
         self.contradicted: list[str] = []
 
-    def hear(self, claim: Claim, sender: str, *, listed: bool = False) -> None:
-        """`sender` claims. listed: as part of a comparison, which must not bring up the dead whom we have forgotten."""
+    def hear(self, claim: Claim, sender: str, incarnation: int, *, listed: bool = False) -> None:
+        """What `sender`, which is at `incarnation`, claims. listed: as part of a comparison, which must not bring up
+        the dead whom we have forgotten."""
         if claim.node_id == self._core.me.node_id:
             self._hear_of_me(claim, sender)
             return
         own_word = claim.node_id == sender
         if own_word and claim.state in ("suspect", "dead"):
             self._core.note(sender, "forged", f"says of itself that it is {claim.state}")
+            return
+        if own_word and claim.incarnation > incarnation:
+            self._core.note(sender, "forged", "says of itself that it is ahead of itself")
             return
         record = self._core.table.get(claim.node_id)
         if record is None:
@@ -67,13 +71,12 @@ class Members:
         is asked; call it after the message's own claims were heard."""
         record = self._core.table.get(sender)
         if record is None or incarnation > record.incarnation:
-            if self._core.may_answer(record):
-                self.unknown.append((sender, sender))
+            self.unknown.append((sender, sender))
             return
         if record.is_present and record.address_at < record.incarnation:
             self.unknown.append((sender, sender))
         is_behind = incarnation < record.incarnation or life != record.life
-        if (is_behind or record.state != "alive") and self._core.may_answer(record):
+        if (is_behind or record.state != "alive") and self._core.may_tell(record):
             self._core.send(sender, Kind.NEWS, claims=(record.claim(),))
 
     def probe_failed(self, record: Record, incarnation: int) -> None:
@@ -116,7 +119,9 @@ class Members:
 
     def next_end(self) -> float:
         """When the next suspect's time is up."""
-        return min((_ends(record) for record in self._suspects.values()), default=math.inf)
+        if not self._suspects:
+            return math.inf
+        return min(_ends(record) for record in self._suspects.values())
 
     def end_suspicions(self) -> None:
         """Those who have not contradicted in time are dead."""

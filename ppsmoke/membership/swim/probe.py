@@ -70,9 +70,11 @@ class Detector:
     def deadline(self) -> float:
         due = self._next_period
         for probe in self._probes.values():
-            due = min(due, probe.next_at)
+            if probe.next_at < due:
+                due = probe.next_at
         for relay in self._relays.values():
-            due = min(due, relay.next_at)
+            if relay.next_at < due:
+                due = relay.next_at
         if self._members.dead:
             due = min(due, max(self._next_revival, min(dead.revive_at for dead in self._members.dead.values())))
         return due
@@ -200,7 +202,8 @@ class Detector:
             self._core.emit(Detour(probe.record.node_id, probe.record.detours))
             return
         probe.record.round_trip.lost()
-        self._core.awareness.change(probe_failed_delta(len(probe.asked), len(probe.refused)))
+        if probe.asked or probe.record.state == "alive":
+            self._core.awareness.change(probe_failed_delta(len(probe.asked), len(probe.refused)))
         self._members.probe_failed(probe.record, probe.incarnation)
 
     def _relay_unanswered(self, seq: int, relay: _Relay) -> None:

@@ -6,6 +6,7 @@ incarnation lets all views agree, whatever they heard first: it is the member's 
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterator
 
@@ -33,7 +34,7 @@ class Record:
 
     address_at: the incarnation that `address` belongs to; under `incarnation` while the newer one is awaited.
     heard_at: when a message came from the member itself.
-    answered_at: when it was last sent something that it had not asked for, or asked for and could ask without end.
+    told_at, asked_at: when it was last sent something that it had not asked for, and last asked something.
     detours: probes in a row that it has answered through others only.
     suspicion: while suspect. verdict: "dead" or "left" while others say so and we have yet to see for ourselves.
     revive_at: while dead, when to probe it again.
@@ -43,7 +44,7 @@ class Record:
         "accuser",
         "address",
         "address_at",
-        "answered_at",
+        "asked_at",
         "detours",
         "heard_at",
         "incarnation",
@@ -56,6 +57,7 @@ class Record:
         "stage_index",
         "state",
         "suspicion",
+        "told_at",
         "verdict",
     )
 
@@ -70,7 +72,7 @@ class Record:
         self.round_trip = round_trip
         self.since = now
         self.heard_at = now
-        self.answered_at = -1e9
+        self.told_at = self.asked_at = -math.inf
         self.reason = ""
         self.accuser: str | None = None
         self.suspicion: Suspicion | None = None

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from ppsmoke.membership.swim import Swim
+from ppsmoke.membership.swim import Action, Swim
 from ppsmoke.membership.swim.table import MAX_JUMP
-from ppsmoke.membership.swim.wire import Kind
+from ppsmoke.membership.swim.wire import Claim, Kind
 from tests.membership.swim.kit import (
     CONFIG,
     acks,
@@ -28,8 +28,10 @@ from tests.membership.swim.kit import (
 SILENT_S = CONFIG.probe_timeout_s[0] + CONFIG.suspicion_s[0]
 
 
-def tell(swim: Swim, said: object, *, by: int = 1, now: float = 0.0, kind: Kind = Kind.NEWS) -> list:  # type: ignore[type-arg]
-    return swim.receive(node(by), message(by, kind, claims=[said]), now)  # type: ignore[list-item]
+def tell(swim: Swim, said: Claim, *, by: int = 1, now: float = 0.0) -> list[Action]:
+    """Member `by` claims something; when it is about itself, it is at the incarnation that it claims."""
+    incarnation = said.incarnation if said.node_id == node(by) else 0
+    return swim.receive(node(by), message(by, claims=[said], incarnation=incarnation), now)
 
 
 # ---- hearing of members
@@ -333,6 +335,27 @@ def test_hearsay_far_ahead_of_what_is_known_is_refused_and_noted_and_the_members
     assert notes(actions) == [(node(1), "jump")]
     tell(swim, claim(2, "alive", MAX_JUMP + 1), by=2)
     assert state(swim, 2) == ("alive", MAX_JUMP + 1)
+
+
+def test_a_claim_about_oneself_ahead_of_the_message_that_carries_it_is_broken_or_forged() -> None:
+    swim = machine()
+    meet(swim, 1)
+    actions = swim.receive(node(1), message(1, claims=[claim(1, incarnation=2**50, address=None)]), 0.1)
+    assert notes(actions) == [(node(1), "forged")]
+    assert state(swim, 1) == ("alive", 0)
+
+
+@pytest.mark.parametrize("said", [claim(2, "alive", 5, address=None), claim(9, address=None)])
+def test_two_members_do_not_keep_each_other_busy_about_a_record_that_neither_has(said: Claim) -> None:
+    swim = machine()
+    meet(swim, 1, 2)
+    asked = [
+        action
+        for _ in range(200)
+        for number in (1, 2)
+        for action, _ in sent(swim.receive(node(number), message(number, claims=[said]), 0.1), Kind.ASK)
+    ]
+    assert len(asked) <= 2
 
 
 def test_a_member_cannot_be_made_to_use_up_its_incarnations() -> None:

@@ -222,6 +222,14 @@ def test_helpers_that_say_they_had_no_answer_either_keep_us_healthy_and_silent_o
         assert swim.health() == score
 
 
+def test_the_silence_of_one_already_doubted_says_nothing_new_about_us() -> None:
+    swim = machine()
+    meet(swim, 1)
+    actions = run_until(swim, 5.0)
+    assert ("suspect", "dead") in changes(actions, 1)
+    assert swim.health() == 1
+
+
 def test_an_unhealthy_member_probes_more_slowly_and_waits_longer() -> None:
     swim = machine()
     meet(swim, 1, 2)
