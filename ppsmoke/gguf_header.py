@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, overload
 
 from ppsmoke.errors import GgufMalformed, GgufTruncated, UnsupportedModel
 from ppsmoke.ggml_types import BLOCKS, SUPPORTED_TENSOR_TYPES, GgmlType
@@ -46,6 +46,45 @@ class GgufTensor:
     part: int  # which file of the collection, from 0
     offset: int  # of the first data byte, from the start of its part's file
     nbytes: int
+
+
+class TextArray(Sequence[str]):
+    """An array of texts, decoded when somebody asks for one: a vocabulary is a hundred thousand of them, and a stage
+    only wants to know how many. Invalid UTF-8 becomes U+FFFD, as some vocabularies in the wild have it."""
+
+    def __init__(self, stored: bytes, count: int) -> None:
+        """`stored`: each text's length, a u64, and its bytes."""
+        self._stored = stored
+        self._count = count
+        self._texts: list[str] | None = None
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        return self._decoded()[index]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._decoded())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TextArray | list) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _decoded(self) -> list[str]:
+        if self._texts is None:
+            texts, stored, at, length_at = [], self._stored, 0, _U64.unpack_from
+            for _ in range(self._count):
+                begin = at + 8
+                at = begin + length_at(stored, at)[0]
+                texts.append(stored[begin:at].decode("utf-8", "replace"))
+            self._texts, self._stored = texts, b""
+        return self._texts
 
 
 class TensorTable(Protocol):
@@ -156,6 +195,28 @@ class _Cursor:
         """A string value; invalid UTF-8 becomes U+FFFD, as some vocabularies in the wild have it."""
         return self.take(self.u64()).decode("utf-8", "replace")
 
+    def texts(self, count: int) -> TextArray:
+        """An array of string values; only their lengths are looked at."""
+        pieces: list[bytes] = []
+        done, length_at = 0, _U64.unpack_from
+        while done < count:
+            # This inner loop is most of what opening a model takes.
+            window, end = self._window, len(self._window)
+            start = at = self.position - self._window_start
+            while done < count and at + 8 <= end:
+                after = at + 8 + length_at(window, at)[0]
+                if after > end:
+                    break
+                at = after
+                done += 1
+            pieces.append(window[start:at])
+            self.position += at - start
+            if done < count:  # the window ends inside the next one
+                length = self.u64()
+                pieces += (_U64.pack(length), self.take(length))
+                done += 1
+        return TextArray(b"".join(pieces), count)
+
     def name(self) -> str:
         """A key or a tensor's name: short, and valid UTF-8."""
         length = self.u64()
@@ -218,7 +279,7 @@ def _read_value(cursor: _Cursor, kind: int, depth: int) -> Any:
     return _read_numbers(cursor, kind, 1)[0]
 
 
-def _read_array(cursor: _Cursor, depth: int) -> list[Any]:
+def _read_array(cursor: _Cursor, depth: int) -> Sequence[Any]:
     kind = cursor.u32()
     length = cursor.u64()
     if depth > _MAX_ARRAY_DEPTH:
@@ -231,7 +292,7 @@ def _read_array(cursor: _Cursor, depth: int) -> list[Any]:
     if length > _MAX_ARRAY_LENGTH:
         raise GgufMalformed(f"{cursor.where}: {cursor.reading} is an array of {length} values")
     if kind == _STRING:
-        return [cursor.text() for _ in range(length)]
+        return cursor.texts(length)
     if kind == _ARRAY:
         return [_read_array(cursor, depth + 1) for _ in range(length)]
     return _read_numbers(cursor, kind, length)

@@ -13,7 +13,7 @@ from typing import Any
 
 from ppsmoke.errors import GgufMalformed, UnsupportedModel
 from ppsmoke.gguf_file import GgufFile
-from ppsmoke.gguf_header import GgufTensor
+from ppsmoke.gguf_header import GgufTensor, TextArray
 
 SUPPORTED_ARCHITECTURES = ("llama", "qwen2", "qwen3")
 _SUPPORTED = f"supported are the dense {', '.join(SUPPORTED_ARCHITECTURES)} models"
@@ -180,7 +180,7 @@ def _vocab_size(metadata: Mapping[str, Any], tensors: Mapping[str, GgufTensor], 
         raise GgufMalformed(f"{where}: the tensor 'token_embd.weight' is missing or not a matrix")
     vocab_size = embedding.shape[1]
     tokens = metadata.get("tokenizer.ggml.tokens")
-    if isinstance(tokens, list) and len(tokens) != vocab_size:
+    if isinstance(tokens, list | TextArray) and len(tokens) != vocab_size:
         raise GgufMalformed(f"{where}: {len(tokens)} tokens, but {vocab_size} rows in 'token_embd.weight'")
     return vocab_size
 

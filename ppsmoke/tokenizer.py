@@ -16,6 +16,7 @@ from tokenizers import models, pre_tokenizers
 
 from ppsmoke.byte_level import CHAR_TO_BYTE
 from ppsmoke.errors import GgufMalformed, UnsupportedModel, UsageError
+from ppsmoke.gguf_header import TextArray
 
 
 class _TokenType(IntEnum):
@@ -207,6 +208,8 @@ def _pre_tokenizer(metadata: Mapping[str, Any]) -> _PreTokenizer:
 
 def _list_of(metadata: Mapping[str, Any], key: str, kind: type) -> list[Any]:
     values = metadata.get(f"tokenizer.ggml.{key}")
+    if isinstance(values, TextArray) and kind is str:
+        return list(values)
     if not isinstance(values, list) or not all(isinstance(value, kind) for value in values):
         raise GgufMalformed(f"the model has no proper list tokenizer.ggml.{key}")
     return values

@@ -75,6 +75,24 @@ def test_a_small_file(version: int) -> None:
     assert header.tensors["y"].nbytes == 34
 
 
+@pytest.mark.parametrize("window", [9, 64, 1 << 20])
+def test_an_array_of_texts_is_read_across_windows_and_decoded_when_it_is_looked_at(
+    window: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ppsmoke.gguf_header._READ_CHUNK_BYTES", window)
+    words = ["", "a", "é" * 40, "last"]
+    stored = b"".join(map(text, words[:-1])) + text(b"l\xffst")
+    array = struct.pack("<IQ", STRING, len(words)) + stored
+    header = parse(gguf(entries=(entry("words", ARRAY, array), entry("after", U32, struct.pack("<I", 7)))))
+    found = header.metadata["words"]
+    assert len(found) == 4
+    assert [*found] == [*words[:-1], "l\ufffdst"]
+    assert (found[1], found[:2], found[-1]) == ("a", ["", "a"], "l\ufffdst")
+    assert found == [*words[:-1], "l\ufffdst"]
+    assert found != words
+    assert header.metadata["after"] == 7
+
+
 def test_any_cut_is_reported_and_never_read_past() -> None:
     whole = gguf(
         entries=(entry("words", ARRAY, struct.pack("<IQ", STRING, 2) + text("a") + text("b")),),
