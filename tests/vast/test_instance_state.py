@@ -110,6 +110,7 @@ BAD = [
     ),
     ("could not select device driver with capabilities: [[gpu]]", "hand its GPU", True),
     ("failed to inject CDI devices: unresolvable CDI devices", "hand its GPU", True),
+    ("OCI runtime create failed: unable to start\nexec: not found", "cannot run", False),
     ("OCI runtime create failed: something new", "could not start it", True),
     ("net/http: TLS handshake timeout", "network broke", True),
     ("read tcp 10.0.0.2: connection reset by peer", "network broke", True),

@@ -244,7 +244,9 @@ def test_while_the_node_hears_something_the_instance_lives(box: Box, service: Se
     box.start(PP_ORPHAN_TIMEOUT="3", HEARD_TICKS="20")
     assert service.asked.get(timeout=PATIENCE_S)[0] == "/api/v0/instances/77/"
     assert service.ticks[0] >= 23
-    assert "pp-gpu-node ended with status 0" in box.log(), "the box is kept for its logs after its node ended"
+    assert "pp-gpu-node ended with status 0" in box.log()
+    assert box.process is not None
+    assert box.process.poll() is None, "the box is kept for its logs after its node ended"
 
 
 def test_without_python_the_end_is_asked_for_with_curl(box: Box) -> None:
