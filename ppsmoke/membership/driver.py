@@ -85,11 +85,13 @@ class SwimDriver:
         self._loop = asyncio.get_running_loop()
         self.machine = self._make_machine(self._loop.time())
         self._thread.spawn(self._poll_paths(), "membership paths")
-        self._arm()
 
     def event(self, make: Callable[[Swim, float], list[Action]]) -> None:
         """Hand an event to the machine and perform what it answers. Raises what the machine raises (ValueError)."""
-        self._perform(make(self.machine, self._loop.time()))
+        try:
+            self._perform(make(self.machine, self._loop.time()))
+        finally:
+            self._arm()
 
     def attach(self, peer: str, connection: Any) -> None:
         """The link to `peer` is up, or has been replaced by this connection."""
@@ -162,7 +164,6 @@ class SwimDriver:
                     log.warning("membership from %s: %s", self._events.name_of(peer), text)
                 case _:
                     self._events.news(action)
-        self._arm()
 
     def _send(self, message: Send) -> None:
         courier = self._couriers.get(message.to)

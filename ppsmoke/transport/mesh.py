@@ -284,8 +284,9 @@ class Mesh:
                 said = hello.decode_hello(frame or b"")
                 verdict = self._judge(peer, said)
                 if isinstance(verdict, Refused):
-                    # Two dials at once are no news: one of them wins.
-                    level = logging.DEBUG if verdict.code in hello.MOMENTARY else logging.WARNING
+                    # Two dials at once are no news: one of them wins. Nor is one that comes too late.
+                    is_news = verdict.code not in hello.MOMENTARY and self._closing is None
+                    level = logging.WARNING if is_news else logging.DEBUG
                     log.log(level, "refused a link from %s: %s", who, verdict.reason)
                     await stream.write_frame(hello.encode(verdict))
                     await stream.finish()
