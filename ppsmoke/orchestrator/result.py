@@ -20,7 +20,7 @@ class StageTimes:
 
     `load`: weights read; `compile`: kernels made and run once; `ready`: from provisioning to StageReady;
     `prefill`: its share of the prompt; `decode_p50`, `decode_p99`: one decode step; `parts`: the medians of what a
-    decode step consists of (see stage.timing), by name.
+    decode step consists of (see stage.timing), by name; `round`: from one decode step's object to the next one's.
     """
 
     stage: int
@@ -33,6 +33,7 @@ class StageTimes:
     decode_p50: float | None = None
     decode_p99: float | None = None
     parts: dict[str, float] = field(default_factory=dict)
+    round: float | None = None
 
     def became_ready(self, device: str, timings: Mapping[str, float]) -> None:
         """Take over what a StageReady reported."""
@@ -43,6 +44,7 @@ class StageTimes:
         """Take over what a StageStopped reported."""
         self.prefill = timings.get("prefill")
         self.decode_p50, self.decode_p99 = timings.get("decode_p50"), timings.get("decode_p99")
+        self.round = timings.get("decode_round_p50")
         named = {name: timings.get(f"decode_{name}_p50") for name in PARTS}
         self.parts = {name: value for name, value in named.items() if value is not None}
 
@@ -86,14 +88,14 @@ class Times:
         return (len(self.tokens_at) - 1) / self.decode if self.decode else None
 
     def hop(self) -> float | None:
-        """Seconds from the end of one stage's computing to the beginning of the next one's: what is left of the median
-        gap after every stage's own median of computing, shared out over the edges of the loop (as many as stages)."""
+        """Seconds from the end of one stage's computing to the beginning of the next one's: what is left of a token's
+        median way round the chain, as the first stage sees it, after every stage's own median of computing, shared out
+        over the edges of the loop (as many as stages)."""
         computing = [stage.parts.get("compute") for stage in self.stages]
         known = [value for value in computing if value is not None]
-        gaps = self.token_gaps
-        if not gaps or not known or len(known) != len(computing):
+        if not known or len(known) != len(computing) or self.stages[0].round is None:
             return None
-        return max(0.0, percentile(gaps, 50) - sum(known)) / len(known)
+        return max(0.0, self.stages[0].round - sum(known)) / len(known)
 
     def hop_parts(self) -> dict[str, float] | None:
         """What a hop consists of, in order: `outward` and `write` at the stage it leaves, `wire` between two nodes,

@@ -382,7 +382,7 @@ class StageNode(MeshEvents):
             outward=stamps.back - stamps.done,
             write=max(0.0, written - stamps.back),
         )
-        self._times.add(parts, is_prefill=obj.sequence == 0)
+        self._times.add(parts, arrived, is_prefill=obj.sequence == 0)
 
     def _leave_worker(self) -> None:
         if self._worker is not None:

@@ -33,16 +33,23 @@ class StepTimes:
     def __init__(self) -> None:
         self._prefill: list[float] = []
         self._decode: list[StepParts] = []
+        self._rounds: list[float] = []
+        self._arrived: float | None = None
 
-    def add(self, parts: StepParts, *, is_prefill: bool) -> None:
+    def add(self, parts: StepParts, arrived: float, *, is_prefill: bool) -> None:
+        """`arrived`: when the step's object came, on the clock of the parts."""
         if is_prefill:
             self._prefill.append(parts.total)
-        else:
-            self._decode.append(parts)
+            self._arrived = None
+            return
+        self._decode.append(parts)
+        if self._arrived is not None:
+            self._rounds.append(arrived - self._arrived)
+        self._arrived = arrived
 
     def summary(self) -> dict[str, float]:
         """`prefill` in all; `decode_p50` and `decode_p99` of one step; the medians of its parts, `decode_inward_p50`
-        and so on; what never ran is absent."""
+        and so on, and of a token's way round the chain, `decode_round_p50`; what never ran is absent."""
         found: dict[str, float] = {}
         if self._prefill:
             found["prefill"] = sum(self._prefill)
@@ -52,6 +59,8 @@ class StepTimes:
             found["decode_p99"] = percentile(totals, 99)
             for name, values in self._columns():
                 found[f"decode_{name}_p50"] = percentile(values, 50)
+        if self._rounds:
+            found["decode_round_p50"] = percentile(self._rounds, 50)
         return found
 
     def _columns(self) -> Iterator[tuple[str, list[float]]]:

@@ -15,7 +15,11 @@ pytestmark = pytest.mark.gate
 PROMPT = "Say hello"
 TOKENS = 24
 PATIENCE_S = 300.0
-STAGE_TIMES = ("load_s", "compile_s", "ready_s", "prefill_s", "decode_p50_s", "decode_p99_s")
+STAGE_TIMES = (
+    *("load_s", "compile_s", "ready_s", "prefill_s", "decode_p50_s", "decode_p99_s"),
+    *("inward_p50_s", "compute_p50_s", "outward_p50_s", "write_p50_s"),
+)
+HOP_PARTS = ("outward_s", "write_s", "wire_s", "inward_s")
 RUN_TIMES = (
     *("model_s", "spawn_s", "join_s", "ready_s", "prefill_s", "decode_s", "teardown_s", "total_s"),
     *("decode_p50_s", "decode_p99_s", "hop_s"),
@@ -68,7 +72,9 @@ def test_the_default_model(
 
 def _assert_complete(said: dict[str, Any], num_stages: int) -> None:
     timings = said["timings"]
-    assert set(timings) == {*RUN_TIMES, "stages"}
+    assert set(timings) == {*RUN_TIMES, "hop_parts", "stages"}
+    assert set(timings["hop_parts"]) == set(HOP_PARTS)
+    assert all(isinstance(part, float) for part in timings["hop_parts"].values())
     for name in RUN_TIMES:
         assert isinstance(timings[name], float), (name, timings)
     assert [stage["stage"] for stage in timings["stages"]] == list(range(num_stages))

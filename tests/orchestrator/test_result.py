@@ -12,8 +12,13 @@ from ppsmoke.stats import percentile
 from ppsmoke.verify import Verification
 
 
-def times(*tokens_at: float, steps: tuple[float | None, ...] = ()) -> Times:
-    stages = [StageTimes(index, (index, index + 1), decode_p50=step) for index, step in enumerate(steps)]
+def times(*tokens_at: float, computing: tuple[float | None, ...] = (), around: float | None = None) -> Times:
+    """`around`: a token's way round the chain, as each stage reports it."""
+    stages = [StageTimes(index, (index, index + 1)) for index in range(len(computing))]
+    for stage, value in zip(stages, computing, strict=True):
+        parts = {"inward": 0.0002, "compute": value, "outward": 0.0001, "write": 0.0003}
+        named = {f"decode_{name}_p50": seconds for name, seconds in parts.items() if seconds is not None}
+        stage.stopped({**named, **({} if around is None else {"decode_round_p50": around})})
     return Times(prompt_at=10.0, tokens_at=list(tokens_at), stages=stages)
 
 
@@ -29,10 +34,25 @@ def test_without_a_second_token_there_is_no_rate() -> None:
     assert times().first_token is None
 
 
-def test_hop_is_what_the_stages_do_not_explain_shared_over_the_edges() -> None:
-    assert times(11.0, 11.05, 11.1, steps=(0.02, 0.02)).hop() == pytest.approx(0.005)
-    assert times(11.0, 11.05, steps=(0.03, 0.03)).hop() == 0
-    assert times(11.0, 11.05, steps=(0.02, None)).hop() is None
+def test_hop_is_what_computing_does_not_explain_shared_over_the_edges() -> None:
+    assert times(computing=(0.02, 0.02), around=0.05).hop() == pytest.approx(0.005)
+    assert times(computing=(0.03, 0.03), around=0.05).hop() == 0
+    assert times(computing=(0.02, None), around=0.05).hop() is None
+    assert times(computing=(0.02, 0.02)).hop() is None
+    assert times().hop() is None
+
+
+def test_the_parts_of_a_hop_add_up_to_it_and_the_wire_is_what_no_stage_sees() -> None:
+    measured = times(computing=(0.02, 0.02), around=0.05)
+    parts = measured.hop_parts()
+    assert parts is not None
+    assert list(parts) == ["outward", "write", "wire", "inward"]
+    assert parts["wire"] == pytest.approx(0.005 - 0.0006)
+    assert sum(parts.values()) == pytest.approx(0.005)
+    body = measured.as_json()
+    assert (body["hop_s"], body["hop_parts"]["write_s"]) == (0.005, 0.0003)
+    assert body["stages"][0]["compute_p50_s"] == 0.02
+    assert times().hop_parts() is None
 
 
 def test_percentiles_are_nearest_rank() -> None:
