@@ -22,7 +22,7 @@ _FORMATS: Mapping[Type, int] = {
     Type.Q5_1: 8 | MINIMUM,
     Type.Q8_0: 8 | CENTRED,
     Type.Q2_K: 4 | MINIMUM | WIDE | HALVES,
-    Type.Q3_K: 8 | CENTRED | WIDE | HALVES,
+    Type.Q3_K: 4 | CENTRED | WIDE | HALVES,
     Type.Q4_K: 4 | MINIMUM | WIDE,
     Type.Q5_K: 8 | MINIMUM | WIDE,
     Type.Q6_K: 8 | CENTRED | WIDE | HALVES,

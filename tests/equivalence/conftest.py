@@ -22,9 +22,22 @@ def workers() -> Iterator[WorkerPool]:
 
 @pytest.fixture(scope="session")
 def one_process() -> Iterator[OneProcess]:
-    """The worker's engine with the whole model."""
+    """The whole model in the engine that a worker takes on the CPU."""
     with OneProcess("ours") as process:
         yield process
+
+
+@pytest.fixture(scope="session")
+def plain_process() -> Iterator[OneProcess]:
+    """The whole model in the engine of other devices, on the CPU."""
+    with OneProcess("ours", {"PP_WORKER_ENGINE": "plain"}) as process:
+        yield process
+
+
+@pytest.fixture(params=["kernels", "plain"])
+def either_process(request: pytest.FixtureRequest) -> OneProcess:
+    process: OneProcess = request.getfixturevalue("one_process" if request.param == "kernels" else "plain_process")
+    return process
 
 
 @pytest.fixture(scope="session")

@@ -59,6 +59,13 @@ class OneProcess:
         answers = self._ask({"model": model, "prompts": [list(prompt) for prompt in prompts]})
         return [np.array(answer) for answer in answers]
 
+    def steps(
+        self, model: str, prompt: Sequence[int], continuation: Sequence[int], context: int = CONTEXT
+    ) -> list[tuple[int, float]]:
+        """The best next token, and how far it is ahead, after the prompt and each token of a continuation."""
+        request = {"model": model, "context": context, "prompt": list(prompt), "continuation": list(continuation)}
+        return [(token, ahead) for token, ahead in self._ask(request)]
+
     def _ask(self, request: dict[str, Any]) -> list[Any]:
         process = self._process
         assert process.stdin is not None
@@ -85,18 +92,27 @@ def _ours() -> Answerer:
     from ppsmoke.worker_protocol import Sampling
 
     engines = real_engines(engine_options(os.environ, "CPU"))
-    loaded: dict[str, Any] = {}
+    loaded: dict[tuple[str, int], Any] = {}
 
-    def engine_of(model: str) -> Any:
-        if model not in loaded:
+    def engine_of(model: str, context: int) -> Any:
+        if (model, context) not in loaded:
             for other in loaded.values():
                 other.close()
             loaded.clear()
-            loaded[model] = engines.load(EngineConfig(model, 0, engines.count_layers(model), CONTEXT, "CPU"))
-        return loaded[model]
+            config = EngineConfig(model, 0, engines.count_layers(model), context, "CPU")
+            loaded[model, context] = engines.load(config)
+        return loaded[model, context]
 
     def answer(request: dict[str, Any]) -> list[Any]:
-        engine, answers = engine_of(request["model"]), []
+        engine, answers = engine_of(request["model"], request.get("context", CONTEXT)), []
+        if "continuation" in request:
+            rows = engine.forward("steps", engine.embed(request["prompt"]), 0, True)
+            for position, token in enumerate([*request["continuation"], None], len(request["prompt"])):
+                below, best = np.argsort(logits := np.array(engine.logits(rows)))[-2:]
+                answers.append((int(best), float(logits[best] - logits[below])))
+                if token is not None:
+                    rows = engine.forward("steps", engine.embed([token]), position, False)
+            engine.reset(None)
         for prompt in request.get("prompts", []):
             answers.append(engine.logits(engine.forward("logits", engine.embed(prompt), 0, True)).tolist())
             engine.reset(None)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ppsmoke.errors import UnsupportedModel
 from ppsmoke.model_facts import ModelFacts, stage_tensors
 from ppsmoke.packed_weights import format_of
 from ppsmoke.stage_memory import KERNEL_CHUNK, kernel_context
@@ -43,6 +44,10 @@ class KernelEngine:
         self._model = OpenedModel(config)
         self._facts = self._model.facts
         self.facts: Mapping[str, Any] = self._model.wire_facts
+        if self._facts.head_dim % 2:
+            raise UnsupportedModel(
+                f"the kernels compute no heads of {self._facts.head_dim} dimensions", remedy="use --engine plain"
+            )
         self._context = kernel_context(config.context)
         names = stage_tensors(self._facts, config.layer_start, config.layer_end)
         if not (self._model.is_last and self._facts.tied_head):

@@ -97,7 +97,7 @@ def q3_k(stored: Bytes) -> Quants:
     packed = blocks[..., 96:108]
     # 16 scales of 6 bits: the low 4 bits lie in 8 bytes, the low nibbles first, the high 2 in the 4 bytes behind them.
     scales = _fields(packed[..., :8], 8, (0, 4), 15) | _fields(packed[..., 8:], 4, (0, 2, 4, 6), 3) << _4
-    values = (low | high << np.uint8(2)) + (_CENTRE - np.uint8(4))
+    values = (low | high << np.uint8(2)) + np.uint8(4)  # the quants go from -4 to 3
     return _quants(values, _f32(blocks, 108) * (scales.astype(np.float32) - 32))
 
 
