@@ -7,6 +7,7 @@ from typing import Any
 from tinygrad.runtime.support.compiler_cpu import ClangCompiler
 
 from ppsmoke_worker.compiler import CpuCompiler, compile_object
+from ppsmoke_worker.helper_programs import keep_helper_programs
 
 
 def use_compiler(compiler: CpuCompiler, flags: tuple[str, ...]) -> None:
@@ -19,3 +20,4 @@ def use_compiler(compiler: CpuCompiler, flags: tuple[str, ...]) -> None:
         return compile_object(compiler, self.arch, (*self.args, *flags), source)
 
     ClangCompiler.compile = compile_source
+    keep_helper_programs()
