@@ -1,4 +1,4 @@
-"""The recipe for random-weight models of a real shape: proper files, the same bytes every time, weights of sane size."""
+"""The recipe for random-weight models of a real shape: proper files, the same bytes every time, sane weights."""
 
 from __future__ import annotations
 
