@@ -65,6 +65,28 @@ class Check:
     passes: Callable[[Offer], bool]
 
 
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What may not be taken again: the offers and machines tried in this run, and the hosts of those it has now."""
+
+    offers: frozenset[int] = frozenset()
+    machines: frozenset[int] = frozenset()
+    hosts: tuple[int, ...] = ()
+
+    def is_free(self, offer: Offer) -> bool:
+        """Whether it is another offer, on another machine, and at most the second of its host."""
+        if offer.id in self.offers or offer.machine_id in self.machines:
+            return False
+        return offer.host_id is None or self.hosts.count(offer.host_id) < MOST_PER_HOST
+
+    def and_also(self, offer: Offer) -> Taken:
+        host = () if offer.host_id is None else (offer.host_id,)
+        return Taken(self.offers | {offer.id}, self.machines | {offer.machine_id}, self.hosts + host)
+
+
+NOTHING_TAKEN = Taken()
+
+
 def search_query(
     wishes: OfferWishes, needs: Sequence[StageNeed], bad_machines: Iterable[int] = (), price_from_usd: float = 0.0
 ) -> dict[str, Any]:
@@ -176,16 +198,13 @@ def find_offer(
     need: StageNeed,
     wishes: OfferWishes,
     *,
-    taken: Sequence[Offer] = (),
+    taken: Taken = NOTHING_TAKEN,
     bad_machines: frozenset[int] = frozenset(),
     strategy: Strategy = Strategy.CHEAPEST,
 ) -> Offer | None:
-    """The best offer for a stage beside those taken: another offer, another machine, at most two of one host.
-
-    `taken` are all that were chosen or tried before in this run, failed ones too.
-    """
+    """The best offer for a stage beside what is taken."""
     wanted = checks(wishes, need, bad_machines)
-    fit = [offer for offer in market if all(check.passes(offer) for check in wanted) and _is_free(offer, taken)]
+    fit = [offer for offer in market if all(check.passes(offer) for check in wanted) and taken.is_free(offer)]
     return next(iter(_ranked(fit, need, strategy)), None)
 
 
@@ -202,13 +221,13 @@ def choose_offers(
     The stage that needs most chooses first, so that it is not left with what the others spared.
     """
     chosen: dict[int, Offer] = {}
+    taken = NOTHING_TAKEN
     for need in sorted(needs, key=lambda n: (-n.vram_mb, -n.disk_gb, n.stage)):
-        offer = find_offer(
-            market, need, wishes, taken=tuple(chosen.values()), bad_machines=bad_machines, strategy=strategy
-        )
+        offer = find_offer(market, need, wishes, taken=taken, bad_machines=bad_machines, strategy=strategy)
         if offer is None:
             return None
         chosen[need.stage] = offer
+        taken = taken.and_also(offer)
     return tuple(chosen[need.stage] for need in needs)
 
 
@@ -217,27 +236,33 @@ def too_few_offers(
     needs: Sequence[StageNeed],
     wishes: OfferWishes,
     *,
+    taken: Taken = NOTHING_TAKEN,
     bad_machines: frozenset[int] = frozenset(),
 ) -> TooFewOffers:
-    """The error of a market that does not suffice, with the table of what each filter removed."""
+    """The error of a market that does not suffice for these stages, with the table of what each filter removed."""
     hardest = max(needs, key=lambda need: (need.vram_mb, need.disk_gb))
     fit = [o for o in market if all(check.passes(o) for check in checks(wishes, hardest, bad_machines))]
     machines = len({offer.machine_id for offer in fit})
+    who = f"{len(needs)} stages need a machine each" if len(needs) > 1 else f"stage {hardest.stage} needs a machine"
     return TooFewOffers(
-        f"{len(needs)} stages need a machine each, and of the {len(market)} offers looked at {len(fit)} fit, "
-        f"on {machines} {'machine' if machines == 1 else 'machines'}; nothing was rented",
+        f"{who}, and of the {len(market)} offers looked at {len(fit)} fit, on {machines} "
+        f"{'machine' if machines == 1 else 'machines'}{'; nothing was rented' if len(needs) > 1 else ''}",
         remedy="Loosen the filter that removes most, or use fewer stages.",
         phase="search",
-        log_tail=columns(filter_table(market, hardest, wishes, bad_machines), right=lambda column: column > 1),
+        log_tail=columns(filter_table(market, hardest, wishes, taken, bad_machines), right=lambda column: column > 1),
     )
 
 
 def filter_table(
-    market: Sequence[Offer], need: StageNeed, wishes: OfferWishes, bad_machines: frozenset[int] = frozenset()
+    market: Sequence[Offer],
+    need: StageNeed,
+    wishes: OfferWishes,
+    taken: Taken = NOTHING_TAKEN,
+    bad_machines: frozenset[int] = frozenset(),
 ) -> list[tuple[str, str, str, str]]:
     """Rows (filter, wanted, removes, alone removes) with their head; the last figure counts offers that pass the rest.
 
-    Then what it costs to use a machine once only and a host twice at most.
+    Then what it costs to use a machine once only, beside what is taken, and a host twice at most.
     """
     wanted = checks(wishes, need, bad_machines)
     failing = [[check.name + check.wants for check in wanted if not check.passes(offer)] for offer in market]
@@ -248,14 +273,15 @@ def filter_table(
         alone = sum(names == [key] for names in failing)
         if removes:
             rows.append((check.name, check.wants, str(removes), str(alone)))
-    taken: list[Offer] = []
     passing = [offer for offer, names in zip(market, failing, strict=True) if not names]
+    crowded = 0
     for offer in _ranked(passing, need, Strategy.CHEAPEST):
-        if _is_free(offer, taken):
-            taken.append(offer)
-    crowded = str(len(passing) - len(taken))
-    if passing and crowded != "0":
-        rows.append(("same machine or host", f"1 and {MOST_PER_HOST}", crowded, crowded))
+        if taken.is_free(offer):
+            taken = taken.and_also(offer)
+        else:
+            crowded += 1
+    if crowded:
+        rows.append(("same machine or host", f"1 and {MOST_PER_HOST}", str(crowded), str(crowded)))
     return rows
 
 
@@ -284,12 +310,6 @@ def describe_offer(offer: Offer) -> Mapping[str, str]:
         "reliability": f"{offer.reliability:.3f}",
         "USD an hour": f"{offer.price_per_hour_usd:.3f}",
     }
-
-
-def _is_free(offer: Offer, taken: Sequence[Offer]) -> bool:
-    if any(offer.id == other.id or offer.machine_id == other.machine_id for other in taken):
-        return False
-    return offer.host_id is None or sum(offer.host_id == other.host_id for other in taken) < MOST_PER_HOST
 
 
 def _ranked(fit: Sequence[Offer], need: StageNeed, strategy: Strategy) -> list[Offer]:

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ppsmoke.errors import UsageError
-from ppsmoke.vast.lease_labels import stage_label
 from ppsmoke.vast.records import CreateRequest
 from ppsmoke.vast.stage_need import StageNeed
 from ppsmoke.vast.start_script import LONG_ENTRIES, start_script
@@ -44,13 +43,13 @@ class NodeTerms:
     settings: Mapping[str, str] = field(default_factory=dict)
 
 
-def create_request(terms: NodeTerms, need: StageNeed, *, node_key: bytes, nonce: str) -> CreateRequest:
-    """The request for the machine of stage `need.stage`. A fresh key and a fresh nonce for every attempt.
+def create_request(terms: NodeTerms, need: StageNeed, *, label: str, node_key: bytes) -> CreateRequest:
+    """The request for the machine of stage `need.stage`. A fresh label and a fresh key for every attempt.
 
     Raises UsageError for a package that is not pinned.
     """
     return CreateRequest(
-        label=stage_label(terms.run_id, need.stage, nonce),
+        label=label,
         image=terms.image,
         disk_gb=need.disk_gb,
         script=start_script(),

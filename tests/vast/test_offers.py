@@ -11,6 +11,7 @@ import pytest
 from ppsmoke.vast.offers import (
     OfferWishes,
     Strategy,
+    Taken,
     checks,
     choose_offers,
     describe_offer,
@@ -162,10 +163,26 @@ def test_hosts_without_a_name_are_not_one_host() -> None:
 
 
 def test_a_replacement_leaves_out_what_was_tried() -> None:
-    tried = [machine(1, 0.1)]
+    tried = Taken().and_also(machine(1, 0.1))
     found = find_offer([machine(1, 0.1), machine(2, 0.2)], NEED, OfferWishes(), taken=tried)
     assert found is not None
     assert found.id == 2
+
+
+@pytest.mark.parametrize(
+    ("taken", "free"),
+    [
+        (Taken(), True),
+        (Taken(offers=frozenset({1})), False),
+        (Taken(machines=frozenset({1001})), False),
+        (Taken(hosts=(2001,)), True),
+        (Taken(hosts=(2001, 5, 2001)), False),
+        (Taken(offers=frozenset({2}), machines=frozenset({1002}), hosts=(2002, 2002)), True),
+    ],
+)
+def test_an_offer_is_free_beside_what_is_taken(taken: Taken, free: bool) -> None:
+    assert taken.is_free(machine(1, 0.1)) is free
+    assert (find_offer([machine(1, 0.1)], NEED, OfferWishes(), taken=taken) is not None) is free
 
 
 def test_known_bad_machines_are_left_out() -> None:
@@ -237,7 +254,7 @@ def test_whatever_the_market_the_choice_keeps_its_rules(seed: int) -> None:
 
 
 def test_the_table_counts_what_each_filter_removes_and_what_it_removes_alone() -> None:
-    rows = filter_table(market(), NEED, STRICT, frozenset({60415}))
+    rows = filter_table(market(), NEED, STRICT, bad_machines=frozenset({60415}))
     assert rows[0] == ("filter", "wanted", "removes", "alone")
     assert {row[0]: row[1:] for row in rows[1:]} == {
         "download": ("200 Mbit/s", "1", "1"),
@@ -257,8 +274,8 @@ def test_too_few_offers_is_an_error_with_the_table() -> None:
     error = too_few_offers(market(), needs(5), STRICT)
     assert error.exit_status == 1
     assert "5 stages need a machine each" in error.what
-    assert "6 offers looked at 3 fit, on 2 machines" in error.what
-    assert "nothing was rented" in error.what
+    assert "6 offers looked at 3 fit, on 2 machines; nothing was rented" in error.what
+    assert too_few_offers([], [NEED], STRICT).what.startswith("stage 0 needs a machine, and of the 0 offers")
     assert any("CUDA" in line and "12.8" in line for line in error.log_tail)
 
 

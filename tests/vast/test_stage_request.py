@@ -9,6 +9,7 @@ import pytest
 
 from ppsmoke.errors import UsageError
 from ppsmoke.stage.settings import parse_settings
+from ppsmoke.vast.lease_labels import stage_label
 from ppsmoke.vast.prices import Traffic
 from ppsmoke.vast.records import CreateRequest
 from ppsmoke.vast.stage_need import StageNeed
@@ -36,7 +37,10 @@ def need(stage: int) -> StageNeed:
 def requests(count: int = 5) -> list[CreateRequest]:
     terms = replace(TERMS, num_stages=count)
     return [
-        create_request(terms, need(stage), node_key=bytes([stage]) * 32, nonce=f"n{stage}") for stage in range(count)
+        create_request(
+            terms, need(stage), label=stage_label(terms.run_id, stage, f"n{stage}"), node_key=bytes([stage]) * 32
+        )
+        for stage in range(count)
     ]
 
 
@@ -101,7 +105,7 @@ def test_what_is_empty_is_left_out() -> None:
 
 def test_the_image_and_the_source_of_the_package_can_be_chosen() -> None:
     terms = replace(TERMS, image="me/mine:1", index_url="https://index.test/simple", orphan_timeout_s=120)
-    request = create_request(terms, need(0), node_key=b"k" * 32, nonce="n")
+    request = create_request(terms, need(0), label="l", node_key=b"k" * 32)
     assert request.body()["image"] == "me/mine:1"
     assert (request.env["PP_INDEX_URL"], request.env["PP_ORPHAN_TIMEOUT"]) == ("https://index.test/simple", "120")
 
@@ -139,7 +143,7 @@ def test_only_one_version_can_be_installed(package: str, pinned: bool) -> None:
     assert is_pinned(package) is pinned
     if not pinned:
         with pytest.raises(UsageError):
-            create_request(replace(TERMS, package=package), need(0), node_key=b"k", nonce="n")
+            create_request(replace(TERMS, package=package), need(0), label="l", node_key=b"k")
 
 
 def test_a_request_has_everything_within_the_services_limits() -> None:
