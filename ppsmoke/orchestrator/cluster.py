@@ -176,7 +176,7 @@ class Cluster:
         for stage in self.plan.stages:
             if stage.node_id == node_id:
                 return f"stage {stage.stage_index}"
-        return f"node {node_id[:8]}"
+        return "orchestrator" if node_id == self.mesh.node_id else f"node {node_id[:8]}"
 
     def log_tail(self, index: int) -> list[str]:
         return self.children[index].log_tail() if index < len(self.children) else []
