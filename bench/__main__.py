@@ -31,10 +31,12 @@ from ppsmoke.models import DEFAULT_MODEL, find_model, parse_model
 from ppsmoke.stub_model import is_stub_model
 from ppsmoke.wording import describe_error
 
-QUICK = Scale(stages=(1, 2, 5), threads=(1,), tokens=33, prompts=(512,), micro_batches=(64,), rounds=1)
+QUICK = Scale(
+    stages=(1, 2, 5), threads=(1,), chain_threads=(0,), tokens=33, prompts=(512,), micro_batches=(64,), rounds=1
+)
 # A model this size takes a tenth of a second a token: less of everything, in a context that fits beside others.
 HEAVY = Scale(
-    stages=(1, 2, 5), tokens=17, prompts=(32, 512), micro_batches=(64, 512), rounds=2, context=1024,
+    stages=(1, 2, 5), chain_threads=(0,), tokens=17, prompts=(32, 512), micro_batches=(64, 512), rounds=2, context=1024,
     parts=("decode", "prefill", "memory"),
 )  # fmt: skip
 
@@ -123,6 +125,7 @@ def _scale(options: argparse.Namespace) -> Scale:
     given = {
         "stages": options.stages,
         "threads": options.threads,
+        "chain_threads": options.chain_threads,
         "rounds": options.rounds,
         "tokens": options.tokens,
         "prompts": options.prompts,
@@ -142,6 +145,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--shape", choices=tuple(SHAPES), help="a random-weight model of this shape instead, made here")
     parser.add_argument("--stages", type=_numbers, metavar="N,N", help="stages; 1 is the worker alone")
     parser.add_argument("--threads", type=_numbers, metavar="T,T", help="threads of the worker alone and of llama.cpp")
+    parser.add_argument("--chain-threads", type=_numbers, metavar="T,T", help="threads of a chain's workers; 0: theirs")
     parser.add_argument("--prompts", type=_numbers, metavar="L,L", help="prompt lengths of the prefill")
     parser.add_argument("--rounds", type=int, metavar="N")
     parser.add_argument("--tokens", type=int, metavar="N", help="tokens of a decode run")

@@ -28,14 +28,17 @@ _MEMORY_TOKENS = 256
 class Scale:
     """How much is measured. `stages`: 1 is the worker alone. `parts`: decode, prefill, start, memory, bytes.
 
-    `threads`: tried for the worker alone and for llama.cpp. `prompts`: prompt lengths of the prefill, tokens.
-    `micro_batches`: tried for llama.cpp's prefill.
+    `threads`: tried for the worker alone and for llama.cpp. `chain_threads`: tried for the workers of a chain, 0 as
+    they choose themselves. `prompts`: prompt lengths of the prefill, tokens. `servers`: RPC servers of llama.cpp.
+    `micro_batches`: tried for its prefill.
     """
 
     stages: tuple[int, ...] = (1, 2, 3, 5, 8)
     threads: tuple[int, ...] = (1, 2)
+    chain_threads: tuple[int, ...] = (0, 1)
     tokens: int = 97
     prompts: tuple[int, ...] = (32, 512, 2000)
+    servers: tuple[int, ...] = (2, 5)
     micro_batches: tuple[int, ...] = (64, 128, 512)
     rounds: int = 3
     context: int = 2048
@@ -70,8 +73,9 @@ class Schedule:
                 yield from self._llama_decode(0, threads)
             yield Case("worker", DECODE, 1), partial(self._worker, text, tokens, 0)
         for stages in self._chains():
-            yield Case("chain", DECODE, stages), partial(self._chain_decode, stages, text, tokens)
-            for threads in self._scale.threads:
+            for threads in self._scale.chain_threads:
+                yield Case("chain", DECODE, stages, threads), partial(self._chain_decode, stages, threads, text, tokens)
+            for threads in self._scale.threads if stages in self._scale.servers else ():
                 yield from self._llama_decode(stages, threads)
         late = max(self._scale.prompts)
         if 1 in self._scale.stages and late + _LATE_TOKENS <= self._scale.context and late >= 2000:
@@ -88,7 +92,7 @@ class Schedule:
                         yield from self._llama_prefill(0, threads, length)
             for stages in self._chains():
                 yield Case("chain", what, stages), partial(self._chain_prefill, stages, text)
-                if length == 512:
+                if length == 512 and stages in self._scale.servers:
                     for threads in self._scale.threads:
                         yield from self._llama_prefill(stages, threads, length)
 
@@ -127,8 +131,8 @@ class Schedule:
         worker = Worker(self._model, context=self._scale.context, threads=threads)
         return worker.generate(self._prompts.tokens(text), tokens)
 
-    def _chain_decode(self, stages: int, text: str, tokens: int) -> Figures:
-        return decode_figures(self._chain(stages).serve(text, tokens))
+    def _chain_decode(self, stages: int, threads: int, text: str, tokens: int) -> Figures:
+        return decode_figures(self._chain(stages, threads).serve(text, tokens))
 
     def _chain_prefill(self, stages: int, text: str) -> Figures:
         return prefill_figures(self._chain(stages).serve(text, 1))
@@ -168,8 +172,8 @@ class Schedule:
         a_token = (carried[1] - carried[0]) / (made[1] - made[0])
         return {**edge_bytes(self._prompts.hidden_dim), "loopback_bytes": a_token}
 
-    def _chain(self, stages: int) -> Chain:
-        return Chain(self._model, stages, context=self._scale.context)
+    def _chain(self, stages: int, threads: int = 0) -> Chain:
+        return Chain(self._model, stages, context=self._scale.context, threads=threads)
 
     def _llama(self, programs: LlamaPrograms, servers: int, threads: int) -> Llama:
         return Llama(programs, self._model, servers, threads, context=self._scale.context)

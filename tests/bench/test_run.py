@@ -12,7 +12,20 @@ ROOT = Path(__file__).parents[2]
 
 
 def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "bench", "--stages", "1,2", "--threads", "1", "--rounds", "1", *arguments]
+    command = [
+        sys.executable,
+        "-m",
+        "bench",
+        "--stages",
+        "1,2",
+        "--threads",
+        "1",
+        "--chain-threads",
+        "0",
+        "--rounds",
+        "1",
+        *arguments,
+    ]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=300)
 
 
