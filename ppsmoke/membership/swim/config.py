@@ -39,7 +39,8 @@ class SwimConfig:
     suspicion_s: (least, most) time between suspicion and death in a cluster of up to 10; grows with log10 beyond. The
         most applies while nobody else has confirmed the suspicion, and when there is nobody who could.
     confirmations: how many others must confirm for the least time to apply; fewer where there are fewer.
-    suspicion_round_trips: the least time is never under so many measured round trip timeouts.
+    suspicion_round_trips: the least time is not under so many measured round trips (with four times their variation),
+        but never over the most.
     verifiers: how many of those who hear of a suspicion probe the suspect at once, on average.
 
     Spreading

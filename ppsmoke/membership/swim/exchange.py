@@ -78,7 +78,7 @@ class Exchange:
         known = core.table.get(sender)
         if known is not None and not core.may_tell(known):
             return
-        self._members.hear(claims[0], sender, incarnation)
+        self._members.hear(claims[0], sender, incarnation, Kind.JOIN)
         everything = [record.claim() for record in core.table]
         core.send_all(sender, Kind.WELCOME, everything, reliable=True, most=len(everything))
 

@@ -229,7 +229,7 @@ class Swim:
             self._exchange.hear_join(sender, message.claims, message.incarnation)
         else:
             for claim in message.claims:
-                members.hear(claim, sender, message.incarnation, listed=message.kind == Kind.COMPARE)
+                members.hear(claim, sender, message.incarnation, message.kind)
         self._dispatch(sender, message)
         if message.kind != Kind.REFUSE:
             members.contact(sender, message.incarnation, message.life)

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from ppsmoke.membership.swim.api import MemberChanged, MemberState, MemberView, NameChanged
 from ppsmoke.membership.swim.core import Core
 from ppsmoke.membership.swim.names import NameBook
-from ppsmoke.membership.swim.rtt import RoundTrip, clamp
+from ppsmoke.membership.swim.rtt import RoundTrip
 from ppsmoke.membership.swim.suspicion import Suspicion, confirmations_needed, size_factor
 from ppsmoke.membership.swim.table import MAX_JUMP, Record, beats
 from ppsmoke.membership.swim.wire import Claim, Kind
@@ -39,9 +39,8 @@ class Members:
         self.unknown: list[tuple[str, str]] = []
         self.contradicted: list[str] = []
 
-    def hear(self, claim: Claim, sender: str, incarnation: int, *, listed: bool = False) -> None:
-        """What `sender`, which is at `incarnation`, claims. listed: as part of a comparison, which must not bring up
-        the dead whom we have forgotten."""
+    def hear(self, claim: Claim, sender: str, incarnation: int, kind: Kind) -> None:
+        """What `sender`, which is at `incarnation`, claims in a message of this kind."""
         if claim.node_id == self._core.me.node_id:
             self._hear_of_me(claim, sender)
             return
@@ -54,12 +53,12 @@ class Members:
             return
         record = self._core.table.get(claim.node_id)
         if record is None:
-            self._introduce(claim, sender, listed)
+            self._introduce(claim, sender, kind)
             return
         if claim.incarnation == record.incarnation:
             self._complete(record, claim)
             if claim.state == "suspect" and record.state == "suspect":
-                self._confirm(record, self._accuser(claim, sender))
+                self._confirm(record, self._witness(claim, sender))
                 return
         if not beats(claim.state, claim.incarnation, record.state, record.incarnation):
             return
@@ -144,9 +143,10 @@ class Members:
 
     # ---- about others
 
-    def _introduce(self, claim: Claim, sender: str, listed: bool) -> None:
+    def _introduce(self, claim: Claim, sender: str, kind: Kind) -> None:
+        """A comparison must not bring up the dead whom we have forgotten; what a seed tells has gone around already."""
         present = claim.state in ("alive", "suspect")
-        if not present and listed:
+        if not present and kind == Kind.COMPARE:
             return
         if present and claim.address is None:
             self.unknown.append((sender, claim.node_id))
@@ -166,10 +166,11 @@ class Members:
         self._core.table.add(record)
         if state == "dead":
             self._mark_dead(record)
-        self._core.spread(record)
+        if kind != Kind.WELCOME:
+            self._core.spread(record)
         self._changed(None, record)
         if claim.state == "suspect":
-            self._doubt(record, claim, self._accuser(claim, sender), "doubted by others")
+            self._doubt(record, claim, self._witness(claim, sender) or sender, "doubted by others")
 
     def make_room(self) -> bool:
         """Whether one more member can be known, at the price of the one that is gone for longest."""
@@ -197,7 +198,7 @@ class Members:
         return True
 
     def _take(self, record: Record, claim: Claim, sender: str) -> None:
-        accuser = self._accuser(claim, sender)
+        accuser = self._witness(claim, sender) or sender
         match claim.state:
             case "alive":
                 self._adopt(record, claim, "alive", "", None)
@@ -217,6 +218,8 @@ class Members:
             return
         if record.state == "alive" or claim.incarnation > record.incarnation:
             self._doubt(record, claim, accuser, f"said to be {claim.state}")
+        else:
+            self._confirm(record, accuser)
         record.verdict = claim.state
         self.to_probe.append(record)
 
@@ -230,16 +233,14 @@ class Members:
         size = core.table.size + (0 if record.is_present else 1)
         factor = size_factor(size)
         floor, ceiling = core.config.suspicion_s
-        trips = core.config.suspicion_round_trips * min(
-            record.round_trip.timeout_s(), core.config.probe_timeout_s[1] / 2
-        )
-        least = clamp(floor * factor, (trips, math.inf))
+        trips_s = core.config.suspicion_round_trips * record.round_trip.usual_s()
+        least = max(floor * factor, min(trips_s, ceiling * factor))
         record.suspicion = Suspicion(
             accuser,
             core.now,
             needed=confirmations_needed(core.config.confirmations, size),
             least_s=least,
-            most_s=max(least, ceiling * factor),
+            most_s=ceiling * factor,
         )
         record.verdict = None
         self._suspects[record.node_id] = record
@@ -249,18 +250,20 @@ class Members:
         elif core.rng.random() * max(size - 2, 1) < core.config.verifiers:
             self.to_probe.append(record)
 
-    def _confirm(self, record: Record, accuser: str) -> None:
-        if record.suspicion is not None and record.suspicion.confirm(accuser):
-            record.accuser = accuser
-            self._core.spread(record, accuser)
+    def _confirm(self, record: Record, witness: str | None) -> None:
+        if record.suspicion is not None and witness is not None and record.suspicion.confirm(witness):
+            record.accuser = witness
+            self._core.spread(record, witness)
 
-    def _accuser(self, claim: Claim, sender: str) -> str:
-        """Who bears witness: the one named, if it is a member that can; else the one who says it."""
-        named = claim.accuser
-        if named is None or named in (claim.node_id, self._core.me.node_id):
+    def _witness(self, claim: Claim, sender: str) -> str | None:
+        """Whose doubt it is: the sender's, or that of the present member it names. Anybody else's counts for nothing,
+        and so does our own that comes back to us."""
+        if claim.accuser is None or claim.accuser == sender:
             return sender
-        witness = self._core.table.get(named)
-        return named if witness is not None and witness.is_present else sender
+        witness = self._core.table.get(claim.accuser)
+        if witness is None or not witness.is_present or witness in (self._core.me, self._core.table.get(claim.node_id)):
+            return None
+        return claim.accuser
 
     def _complete(self, record: Record, claim: Claim) -> None:
         """The address that was missing for this incarnation."""

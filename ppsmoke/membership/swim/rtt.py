@@ -42,10 +42,13 @@ class RoundTrip:
         """Nothing came back in time: wait longer, should the path have become slow."""
         self._backoff = min(self._backoff + 1, _MAX_BACKOFF)
 
+    def usual_s(self) -> float:
+        """How long an answer takes at most as a rule, in seconds."""
+        return 2 * self._guess_s if self._smooth_s is None else self._smooth_s + 4 * self._vary_s
+
     def timeout_s(self) -> float:
         """How long to wait for an answer, in seconds, before floors and ceilings."""
-        base = 2 * self._guess_s if self._smooth_s is None else self._smooth_s + 4 * self._vary_s
-        return float(min(base * 2**self._backoff, _MAX_S))
+        return float(min(self.usual_s() * 2**self._backoff, _MAX_S))
 
 
 def clamp(value: float, bounds: tuple[float, float]) -> float:

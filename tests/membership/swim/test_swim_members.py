@@ -444,3 +444,52 @@ def test_leaving_tells_everybody_present_for_certain_and_then_nothing_comes_any_
     assert swim.tick(99.0) == []
     assert swim.deadline() == float("inf")
     assert state(swim, 0) == ("left", 0)
+
+
+def test_on_a_slow_path_the_suspect_gets_several_round_trips_but_never_more_than_the_most() -> None:
+    ends = []
+    for rtt_s in (0.0, 0.2, 5.0):
+        swim = machine()
+        meet(swim, 1, 2, 3, 4)
+        for _ in range(60):
+            swim.round_trip(node(2), rtt_s, 0.0)
+        for accuser in (1, 3, 4):
+            tell(swim, claim(2, "suspect"), by=accuser)
+        ends.append(swim._core.table.get(node(2)).suspicion.ends)  # type: ignore[union-attr]
+    assert ends == pytest.approx([1.0, 8 * 0.2, 1.8], abs=0.01)
+
+
+def test_a_doubt_that_only_comes_back_to_us_confirms_nothing() -> None:
+    swim = machine()
+    meet(swim, 1, 2, 3)
+    now = 0.0
+    while state(swim, 2) == ("alive", 0):
+        now = swim.deadline()
+        run_until(swim, now, acks(1, 3))
+    suspicion = swim._core.table.get(node(2)).suspicion  # type: ignore[union-attr]
+    assert suspicion is not None
+    alone = suspicion.ends
+    for relay in (1, 3):
+        tell(swim, claim(2, "suspect", accuser=node(0)), by=relay, now=now)
+    assert suspicion.ends == alone
+    tell(swim, claim(2, "suspect"), by=1, now=now)
+    assert suspicion.ends < alone
+
+
+def test_a_reported_death_counts_as_its_accusers_doubt() -> None:
+    swim = machine()
+    meet(swim, 1, 2, 3)
+    tell(swim, claim(2, "suspect"), by=1)
+    suspicion = swim._core.table.get(node(2)).suspicion  # type: ignore[union-attr]
+    assert suspicion is not None
+    alone = suspicion.ends
+    tell(swim, claim(2, "dead"), by=3)
+    assert suspicion.ends < alone
+
+
+def test_what_a_seed_tells_is_not_passed_on_again_and_other_news_is() -> None:
+    for kind, passed_on in ((Kind.WELCOME, False), (Kind.NEWS, True)):
+        swim = machine()
+        swim.receive(node(1), message(1, kind, claims=[claim(1), claim(2)]), 0.0)
+        told = {said.node_id for _, got in sent(run_until(swim, 1.0, acks(1, 2))) for said in got.claims}
+        assert (node(2) in told) is passed_on
