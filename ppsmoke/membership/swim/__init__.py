@@ -1,6 +1,22 @@
 """SWIM membership with suspicion, Lifeguard's extensions and a gossiped name registry, as one pure state machine.
 
-`Swim` is the machine; what it needs and what it returns is in `api`, its numbers are in `config`.
+It opens no socket, reads no clock, starts no task and authenticates nobody: who hands a message in has verified its
+sender. It does not protect from a member that lies about itself; about others a lie does not last. It does not elect.
+
+    api            what goes in and comes out: identities, rows of the table, actions
+    config         every number, and the profiles LOCAL and WAN
+    machine        `Swim`, one member: events to its parts, and their actions back
+    members        what becomes of a claim: belief, doubt, contradiction
+    probe          who is asked when, and what silence leads to
+    exchange       joining, and comparing all that is known now and then
+    names          who holds which name; name_exchange: how that gets around
+    table          the records, their precedence, the order of probing
+    broadcast      news that has yet to be passed on
+    suspicion, awareness, rtt    Lifeguard's and RFC 6298's formulas
+    wire           messages as bytes
+    core           what these share
+
+Protocol: SWIM (Das, Gupta, Motivala, DSN 2002), Lifeguard (Dadgar, Phillips, Currey, arXiv 1707.00788).
 """
 
 from ppsmoke.membership.swim.api import (
