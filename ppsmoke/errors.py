@@ -69,6 +69,7 @@ class PpError(Exception):
     code = "error"
     exit_status = 1
     default_remedy: str | None = None
+    tail_title = "last log lines"  # of `log_tail`
 
     def __init__(
         self,
@@ -274,6 +275,7 @@ class CreateFailed(VastFailed):
 
 class TooFewOffers(RunFailed):
     code = "too_few_offers"
+    tail_title = "what each filter removes, and what it alone"
 
 
 class HostFailed(RunFailed):

@@ -19,7 +19,7 @@ def describe_error(error: PpError) -> list[str]:
     if error.remedy:
         lines.append(f"  fix: {sentence(error.remedy)}")
     if error.log_tail:
-        lines.append(f"  last log lines{f' of stage {error.stage}' if error.stage is not None else ''}:")
+        lines.append(f"  {error.tail_title}{f' of stage {error.stage}' if error.stage is not None else ''}:")
         lines += [f"    | {line}" for line in error.log_tail]
     return lines
 

@@ -57,7 +57,9 @@ class Exchange:
         self._sleep = sleep
         self._pacer = Pacer(time_scale)
         try:
-            self._http = httpx.AsyncClient(transport=transport, follow_redirects=False)
+            # A service on this machine is asked directly, whatever proxies the environment names.
+            away = self.base_url.startswith("https:")
+            self._http = httpx.AsyncClient(transport=transport, follow_redirects=False, trust_env=away)
         except (ImportError, ValueError) as error:  # a proxy variable that httpx cannot use
             raise VastUnavailable(f"the proxy settings cannot be used: {error}") from error
 

@@ -7,7 +7,7 @@ removed, for the user who gets too few.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -297,19 +297,6 @@ def merged(pages: Iterable[Iterable[Offer]]) -> list[Offer]:
         for offer in page:
             found[offer.id] = offer
     return list(found.values())
-
-
-def describe_offer(offer: Offer) -> Mapping[str, str]:
-    """What a plan shows of an offer."""
-    return {
-        "offer": str(offer.id),
-        "GPU": offer.gpu_name,
-        "memory": f"{offer.gpu_ram_mb / 1000:.0f} GB",
-        "where": offer.location,
-        "down": f"{offer.inet_down_mbps:.0f} Mbit/s",
-        "reliability": f"{offer.reliability:.3f}",
-        "USD an hour": f"{offer.price_per_hour_usd:.3f}",
-    }
 
 
 def _ranked(fit: Sequence[Offer], need: StageNeed, strategy: Strategy) -> list[Offer]:

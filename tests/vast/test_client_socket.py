@@ -68,6 +68,17 @@ def test_an_answer_is_read(caplog: pytest.LogCaptureFixture) -> None:
     assert KEY not in caplog.text, "not even the http library's own log has the key"
 
 
+def test_a_service_on_this_machine_is_asked_without_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+
+    async def answer(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(OK)
+        await writer.drain()
+
+    assert outcome_of_create(answer, PATIENT)[0] == 4187320
+
+
 def test_silence_after_the_request_is_an_unknown_outcome_and_not_repeated() -> None:
     async def answer(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
         await reader.read()

@@ -14,7 +14,6 @@ from ppsmoke.vast.offers import (
     Taken,
     checks,
     choose_offers,
-    describe_offer,
     filter_table,
     find_offer,
     merged,
@@ -24,6 +23,7 @@ from ppsmoke.vast.offers import (
 from ppsmoke.vast.prices import Traffic
 from ppsmoke.vast.records import Offer, parse_offer
 from ppsmoke.vast.stage_need import StageNeed
+from ppsmoke.wording import describe_error
 from tests.vast.kit import offer, sample_body
 
 SMALL = Traffic(0.5)
@@ -276,7 +276,9 @@ def test_too_few_offers_is_an_error_with_the_table() -> None:
     assert "5 stages need a machine each" in error.what
     assert "6 offers looked at 3 fit, on 2 machines; nothing was rented" in error.what
     assert too_few_offers([], [NEED], STRICT).what.startswith("stage 0 needs a machine, and of the 0 offers")
-    assert any("CUDA" in line and "12.8" in line for line in error.log_tail)
+    shown = describe_error(error)
+    assert "  what each filter removes, and what it alone:" in shown
+    assert any("CUDA" in line and "12.8" in line for line in shown)
 
 
 def test_an_empty_market_has_a_table_all_the_same() -> None:
@@ -287,7 +289,3 @@ def test_an_empty_market_has_a_table_all_the_same() -> None:
 def test_pages_are_merged_by_offer() -> None:
     again = machine(1, 0.5)
     assert merged([[machine(1, 0.1), machine(2, 0.2)], [again]]) == [again, machine(2, 0.2)]
-
-
-def test_an_offer_is_described_in_words() -> None:
-    assert describe_offer(offer())["USD an hour"] == "0.309"
