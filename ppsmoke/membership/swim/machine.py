@@ -44,6 +44,7 @@ class Swim:
         self._next_gossip = now
         self._has_left = False
         self._due = math.inf
+        self._excused = now
 
     # ---- events
 
@@ -178,13 +179,15 @@ class Swim:
     # ---- around every event
 
     def _begin(self, now: float) -> bool:
-        """Set the time and notice that we were away. False when nothing is to happen any more."""
+        """Set the time and notice that we were away, once for all that has piled up meanwhile. False when nothing is to
+        happen any more."""
         if self._has_left:
             return False
         core = self._core
-        late_s = now - self._due
+        late_s = now - max(self._due, self._excused)
         core.now = max(core.now, now)
         if late_s > core.config.late_s:
+            self._excused = now
             core.awareness.change(1)
             self._members.shift(late_s)
             self._detector.shift(late_s)

@@ -412,6 +412,17 @@ def test_being_away_is_noticed_also_when_a_message_comes_before_the_tick() -> No
     assert changes(swim.tick(30.0)) == []
 
 
+def test_all_that_has_piled_up_meanwhile_is_one_absence() -> None:
+    swim = machine()
+    meet(swim, 1, 2)
+    now, _ = first_ping(swim, 1)
+    for number in (1, 2) * 5:
+        swim.receive(node(number), message(number), now + 30.0)
+    assert swim.health() == 1
+    assert swim._core.now == now + 30.0
+    assert changes(run_until(swim, now + 31.0, acks(2)), 1) == [("alive", "suspect")]
+
+
 def test_one_that_was_away_for_long_makes_itself_heard_at_once() -> None:
     swim = machine()
     meet(swim, 1, 2)
