@@ -230,7 +230,7 @@ class Wiring:
         self._ready(edge_id)
 
     def _edge_faulted(self, faulted: asyncio.Future[EdgeFaulted]) -> None:
-        if not faulted.cancelled():
+        if not faulted.cancelled() and not self._closing:
             self._faulted(faulted.result())
 
     async def _resolve(self, edge: OutboundEdgeProvision) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -129,7 +130,10 @@ def run_chain(
     async def run() -> RunResult:
         return await LocalRun(options, watcher, make_child=make_child).execute()
 
-    return asyncio.run(run()), watcher
+    result = asyncio.run(run())
+    left = [thread.name for thread in threading.enumerate() if thread.name.startswith("edge ")]
+    assert not left, f"threads left behind: {left}"
+    return result, watcher
 
 
 @pytest.mark.parametrize("feedback", list(Feedback))
