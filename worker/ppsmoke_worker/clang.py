@@ -8,6 +8,7 @@ from tinygrad.runtime.support.compiler_cpu import ClangCompiler
 
 from ppsmoke_worker.compiler import CpuCompiler, compile_object
 from ppsmoke_worker.helper_programs import keep_helper_programs
+from ppsmoke_worker.making import kept_or_made
 
 
 def use_compiler(compiler: CpuCompiler, flags: tuple[str, ...]) -> None:
@@ -17,7 +18,10 @@ def use_compiler(compiler: CpuCompiler, flags: tuple[str, ...]) -> None:
     """
 
     def compile_source(self: Any, source: str) -> bytes:
-        return compile_object(compiler, self.arch, (*self.args, *flags), source)
+        def compile_now() -> bytes:
+            return compile_object(compiler, self.arch, (*self.args, *flags), source)
+
+        return compile_now() if self.cachekey is None else bytes(kept_or_made(self.cachekey, source, compile_now))
 
     ClangCompiler.compile = compile_source
     keep_helper_programs()

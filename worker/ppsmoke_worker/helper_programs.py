@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
-from tinygrad.helpers import diskcache_get, diskcache_put
 from tinygrad.runtime import ops_cpu
+
+from ppsmoke_worker.making import kept_or_made
 
 _TABLE = "pp_helper_programs"
 _MAKE = ops_cpu.do_to_program
@@ -32,9 +33,6 @@ def keep_helper_programs() -> None:
 
     def made_or_kept(sink: Any, renderer: Any) -> Any:
         key = f"{tinygrad_version} {sink.arg.name} {renderer.target}"
-        elf = diskcache_get(_TABLE, key)
-        if elf is None:
-            elf = diskcache_put(_TABLE, key, _MAKE(sink, renderer).to_elf())
-        return _Finished(elf)
+        return _Finished(kept_or_made(_TABLE, key, lambda: _MAKE(sink, renderer).to_elf()))
 
     ops_cpu.do_to_program = made_or_kept
