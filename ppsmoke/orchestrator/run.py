@@ -304,7 +304,8 @@ class LocalRun(MeshEvents):
             # It cannot answer a StopRun any more, so nothing waits for its answer.
             self._lost.add(index)
             what = f"stage {index} fell silent: {member.reason}"
-            self._fault(PeerLost(what, stage=index, remedy=remedy), verdict=True)
+            patience = f"{remedy} If its machine was only overloaded, raise --silence-timeout."
+            self._fault(PeerLost(what, stage=index, remedy=patience), verdict=True)
         else:
             self._fault(PeerLost(member.reason, stage=index, remedy=remedy))
         self._dispatch(machine.StageHasStopped(index))

@@ -203,6 +203,22 @@ def test_a_member_that_vanished_is_dead_its_link_is_closed_and_waits_end() -> No
     run_clean(work())
 
 
+def test_a_link_that_only_closed_is_no_death_and_is_dialled_anew() -> None:
+    async def work() -> None:
+        async with cluster(2) as made:
+            await join_all(made)
+            for own in (made.seed, *made.peers):
+                await own.events.until(lambda o=own: len(o.mesh.linked()) == 2)
+            made.seed.mesh.give_up(made.peers[0].id, "closed by a test")
+            await made.seed.events.until(lambda: made.seed.events.up.count("stage 0") == 2)
+            await made.peers[0].events.until(lambda: made.peers[0].events.up.count("orchestrator") == 2)
+            for view in (made.seed_membership, *made.members):
+                await eventually(lambda v=view: {m.state for m in v.members().values()} == {"alive"})
+            assert not [after for _, after in made.changes if after.state in ("dead", "left")]
+
+    run_clean(work())
+
+
 def test_the_table_shows_states_paths_round_trips_and_names() -> None:
     async def work() -> None:
         async with cluster(2) as made:
