@@ -23,7 +23,7 @@ from bench.goals import judge
 from bench.llama_rpc import LlamaPrograms, find_programs
 from bench.machine_state import Quiet, describe_machine, load_average
 from bench.samples import NotMeasured, Sample, Samples
-from bench.schedule import Scale, Schedule
+from bench.schedule import PARTS, Scale, Schedule
 from bench.table import describe
 from fixtures.shaped_gguf import SHAPES, write_shaped_gguf
 from ppsmoke.errors import PpError
@@ -149,13 +149,22 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--prompts", type=_numbers, metavar="L,L", help="prompt lengths of the prefill")
     parser.add_argument("--rounds", type=int, metavar="N")
     parser.add_argument("--tokens", type=int, metavar="N", help="tokens of a decode run")
-    parser.add_argument("--parts", type=lambda text: tuple(text.split(",")), metavar="PART,PART",
-                        help="of decode, prefill, start, memory, bytes")  # fmt: skip
+    parser.add_argument("--parts", type=_parts, metavar="PART,PART", help=f"of {', '.join(PARTS)}")
     return parser
 
 
 def _numbers(text: str) -> tuple[int, ...]:
-    return tuple(map(int, text.split(",")))
+    try:
+        return tuple(map(int, text.split(",")))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no list of numbers such as 2,5") from None
+
+
+def _parts(text: str) -> tuple[str, ...]:
+    parts = tuple(text.split(","))
+    if unknown := set(parts) - set(PARTS):
+        raise argparse.ArgumentTypeError(f"there is no part {unknown.pop()!r}")
+    return parts
 
 
 if __name__ == "__main__":

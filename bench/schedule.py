@@ -18,6 +18,7 @@ from bench.worker import Worker
 Figures = Mapping[str, float]
 Step = tuple[Case, Callable[[], Figures]]
 
+PARTS = ("decode", "prefill", "start", "memory", "bytes")
 _SHORT_PROMPT = 8
 _LATE_TOKENS = 25
 _BYTES_TOKENS = (16, 80)
@@ -42,7 +43,7 @@ class Scale:
     micro_batches: tuple[int, ...] = (64, 128, 512)
     rounds: int = 3
     context: int = 2048
-    parts: tuple[str, ...] = ("decode", "prefill", "start", "memory", "bytes")
+    parts: tuple[str, ...] = PARTS
 
 
 class Schedule:
