@@ -75,11 +75,11 @@ class Emulated:
         return [life.describe() for life in alive if life.instance_id not in self.foreign]
 
     def billed_after(self, moment: float) -> float:
-        """USD that the run's instances cost since then; those of others run on."""
-        now = self.service.wait_for_late_effects()
+        """USD that the run's instances cost from then until an hour from now; those of others run on."""
+        until = self.service.wait_for_late_effects() + 3600.0
         ledger = self.service.account.ledger
         price = sum(x.price_per_hour for x in ledger.lives if x.instance_id in self.foreign)
-        return ledger.billed(moment, now) - price * (now - moment) / 3600
+        return ledger.billed(moment, until) - price * (until - moment) / 3600
 
 
 @asynccontextmanager

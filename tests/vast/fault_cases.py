@@ -28,6 +28,16 @@ _TIMEOUT_S = 0.4
 _CASE_S = 60.0
 
 DRIVER_FAULTS = ("ctrl_c", "ctrl_c_twice", "kill", "lost_network")
+TWO_AT_ONCE = {
+    # Created all the same, or later, and the user leaves at that moment.
+    "create": tuple(
+        f"{fault}+{leave}"
+        for fault in ("drop_late", "drop_after", "timeout_after", "failed_but_made", "500_after")
+        for leave in ("ctrl_c", "ctrl_c_twice", "kill")
+    ),
+    # Not destroyed, and for a while no listing that would show it.
+    "destroy": ("lies+blind", "500+blind", "drop_before+blind"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +105,7 @@ class Outcome:
 
 
 async def run_case(step: Step, fault: str, directory: Path) -> Outcome:
-    """One run in which `fault` strikes at `step`."""
+    """One run in which `fault` strikes at `step`; a plus joins two that strike at once."""
     outcome = Outcome(f"{step.name} x {fault}")
     async with asyncio.timeout(_CASE_S), emulated(timeout_s=_TIMEOUT_S) as cloud, cloud.client() as client:
         process = _Process(cloud, client, directory)
@@ -130,8 +140,10 @@ async def _end(outcome: Outcome, cloud: Emulated, process: _Process, *, must_be_
     TOTALS.cases += 1
     TOTALS.held += outcome.held
     TOTALS.by_fault[outcome.case.rpartition(" x ")[2]] += 1
-    left = cloud.left()
-    if not process.dead:
+    ended = cloud.service.settle()
+    left: list[str] = []
+    if not process.dead:  # what a dead one has under way shows up when it does
+        left = cloud.left()
         outcome.unnamed = [life for life in left if not process.names(life)]
     if process.dead or process.hurried or (left and not must_be_verified):
         TOTALS.teardowns += 1
@@ -139,9 +151,9 @@ async def _end(outcome: Outcome, cloud: Emulated, process: _Process, *, must_be_
         async with cloud.client() as client:
             runs = await find_leftovers(client, process.directory, url=cloud.url, account=None)
             chosen = choose(runs, label=None, everything=False).chosen
-            torn = await tear_down(client, chosen, times=cloud.times(), wall=lambda: cloud.service.clock.date(0.0))
+            torn = await tear_down(client, chosen, times=cloud.times())
             outcome.unnamed += [item.describe() for item in torn.unverified]
-    ended = cloud.service.settle()
+        ended = cloud.service.settle()
     outcome.left = cloud.left()
     outcome.billed_after = max(0.0, cloud.billed_after(ended))
     TOTALS.billed_after += outcome.billed_after
@@ -272,8 +284,12 @@ class _Strike:
             self._happen(call, number)
 
     def _happen(self, call: str, number: int) -> None:
+        for name in self._fault.split("+"):
+            self._happen_once(name, call, number)
+
+    def _happen_once(self, fault: str, call: str, number: int) -> None:
         faults = self._cloud.service.faults
-        match self._fault:
+        match fault:
             case "ctrl_c":
                 self._process.interrupt()
             case "ctrl_c_twice":
@@ -283,5 +299,8 @@ class _Strike:
             case "lost_network":
                 since = faults.counts["any"] + 1
                 faults.rules += (Rule("any", since, since + 9, "drop_before"),)
+            case "blind":
+                since = faults.counts["list"] + 1
+                faults.rules += (Rule("list", since, since + 7, "502_html"),)
             case name:
                 faults.rules += (Rule(call, number, number, name),)

@@ -11,6 +11,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 
 from ppsmoke.errors import EnvironmentFault, NotEnoughDisk
@@ -298,8 +299,9 @@ def test_this_process_is_alive() -> None:
 def test_a_process_that_ended_is_dead_also_before_it_is_waited_for() -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     assert child.stdin is not None
-    header = replace(header_of_this_process(RUN_ID, "", None), pid=child.pid)
-
+    started = psutil.Process(child.pid).create_time()
+    header = replace(header_of_this_process(RUN_ID, "", None), pid=child.pid, process_started=started)
+    assert life(header) is Life.ALIVE
     child.kill()
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
     assert life(header) is Life.DEAD

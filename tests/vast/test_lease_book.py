@@ -278,6 +278,40 @@ def test_a_call_that_never_comes_back_is_given_up(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
+def test_an_error_that_nobody_expected_may_have_rented_all_the_same(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with emulated() as cloud, cloud.client() as client:
+            run = SmallRun(cloud, client, tmp_path)
+            offers = await run.search()
+            journal = run.journal()
+
+            class Broken:
+                """A client whose first create breaks after it had its effect."""
+
+                broke = False
+
+                def __getattr__(self, name: str) -> object:
+                    return getattr(client, name)
+
+                async def create(self, offer_id: int, request: CreateRequest) -> int:
+                    instance_id = await client.create(offer_id, request)
+                    if not self.broke:
+                        self.broke = True
+                        raise RuntimeError("the answer has a shape that nobody has seen before")
+                    return instance_id
+
+            book = LeaseBook(Broken(), journal, run.fresh(), run.renting(), news=run.entries.append)  # type: ignore[arg-type]
+            await book.acquire(offers[:2])
+            assert await book.release("the run is over") == ()
+            journal.close()
+            told = [x.kind for x in run.entries]
+            assert told.count(Kind.UNKNOWN) == 1
+            assert told.count(Kind.REFUSED) == 0
+            assert cloud.left() == []
+
+    asyncio.run(scenario())
+
+
 def test_the_journal_tells_the_whole_story_and_no_secret(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with emulated("create:1=offer_gone_410,host:2=exits") as cloud, cloud.client() as client:

@@ -123,8 +123,10 @@ def test_an_instance_whose_id_was_never_written_is_found_by_its_label(tmp_path: 
 def test_an_instance_whose_label_was_edited_is_found_by_its_id_or_its_environment(tmp_path: Path) -> None:
     async def body(left: Left) -> None:
         known = left.rent("mine now")
-        left.rent("mine too", env={"PP_INSTANCE_LABEL": label(1)})
+        marked = left.rent("mine too", env={"PP_INSTANCE_LABEL": label(1)})
         left.journal(intent(0), created(known), intent(1))
+        (run,) = [x for x in await left.find() if x.scope == SCOPE]
+        assert {x.id for x in run.instances} == {known, marked}
         await left.tear_down()
         assert left.alive() == set()
 
@@ -250,6 +252,17 @@ def test_what_no_journal_here_tells_of_is_left_alone_unless_asked_for(tmp_path: 
         assert choice.chosen == ()
         assert any("--all" in reason for _, reason in choice.left_alone)
         assert (await left.tear_down(label=SCOPE)).gone == (instance_id,)
+
+    scenario(tmp_path, body)
+
+
+def test_an_edited_label_does_not_hide_an_instance_from_all(tmp_path: Path) -> None:
+    async def body(left: Left) -> None:
+        left.rent("mine", env={"PP_INSTANCE_LABEL": label(1)})
+        chosen = (await left.choose(label=SCOPE)).chosen
+        assert [x.scope for x in chosen] == [SCOPE]
+        await left.tear_down(label=SCOPE)
+        assert left.alive() == set()
 
     scenario(tmp_path, body)
 

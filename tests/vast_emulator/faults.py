@@ -39,8 +39,9 @@ _BUSY = "API requests too frequent"
 FAULTS: dict[str, Fault] = {
     "timeout_before": Fault(None),
     "timeout_after": Fault(None, effect=True),
-    "timeout_late": Fault(None, effect=True, late_s=25.0),
+    "timeout_late": Fault(None, effect=True, late_s=45.0),
     "drop_before": Fault(None, drop=True),
+    "drop_late": Fault(None, effect=True, late_s=45.0, drop=True),
     "drop_after": Fault(None, effect=True, drop=True),
     "429_text": Fault(text_answer(f"{_BUSY}: endpoint threshold=2.0", 429)),
     "429_short": Fault(text_answer(_BUSY, 429)),
@@ -82,7 +83,7 @@ FAULTS: dict[str, Fault] = {
 _LISTINGS_ONLY = frozenset({"short_page", "no_total", "same_page", "deprecated"})
 _FOR_ONE_CALL = {
     "search": frozenset({"quota"}),
-    "create": frozenset({"timeout_late", "failed_but_made", "no_credit", "bad_request"})
+    "create": frozenset({"timeout_late", "drop_late", "failed_but_made", "no_credit", "bad_request"})
     | {name for name in FAULTS if name.startswith("offer_gone")},
     "list": _LISTINGS_ONLY,
     "destroy": frozenset({"success_false", "lies"}),
