@@ -25,6 +25,7 @@ from ppsmoke.roles import Role, role_of
 from ppsmoke.stage.actor import Activation, Inference, NextToken, SetNeighbors, Work
 from ppsmoke.stage.machine import Handle
 from ppsmoke.transport import Mesh
+from ppsmoke.worker_steps import StepsAbandoned
 
 log = logging.getLogger(__name__)
 
@@ -103,6 +104,9 @@ class Wiring:
         self._outbound = {
             edge.edge_id: OutboundEdge(mesh, provision.run_id, edge, threaded=True) for edge in provision.outbound
         }
+        # Feedback before its copy for the orchestrator.
+        outbound = sorted(self._outbound.values(), key=lambda edge: edge.provision.kind is EdgeKind.TOKEN_OUT)
+        self._first_out = outbound[0]
         for edge in self._inbound.values():
             edge.name_producer(mesh.name_of(edge.provision.producer_node_id))
             acceptor.expect(edge)
@@ -148,8 +152,7 @@ class Wiring:
     @property
     def first_written(self) -> float | None:
         """When the newest step's first output had been written, None before any."""
-        edges = sorted(self._outbound.values(), key=lambda edge: edge.provision.kind is EdgeKind.TOKEN_OUT)
-        return edges[0].written_at
+        return self._first_out.written_at
 
     async def close(self, reason: str) -> None:
         """Stop every edge and end its thread; a step in progress must have been abandoned. Never raises."""
@@ -190,11 +193,12 @@ class Wiring:
             self._serve(data)
         except Exception as caught:
             error = caught
-        self._leave()
+        # The news first: leaving abandons a step that is owed, and another edge's thread may stumble over that.
         self._loop.call_soon_threadsafe(self._thread_ended, data, error)
+        self._leave()
 
     def _thread_ended(self, data: _DataThread, error: Exception | None) -> None:
-        if error is None or self._closing:  # what a closed edge or an abandoned step raises is no news
+        if error is None or self._closing or isinstance(error, StepsAbandoned):  # what follows from a stop is no news
             data.ended.set_result(None)
         else:
             data.ended.set_exception(error)
