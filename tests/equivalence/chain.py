@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -32,8 +33,11 @@ class Outcome:
 class WorkerPool:
     """Five workers for every chain of a session: a new range costs a worker a fifth of a new process.
 
-    A run that fails takes the workers with it; the next run starts others.
+    A run that fails takes the workers with it; the next run starts others. `env` is added to the workers' environment.
     """
+
+    def __init__(self, env: Mapping[str, str] | None = None) -> None:
+        self._env = {**os.environ, **(env or {})}
 
     def __enter__(self) -> Self:
         self._runner = asyncio.Runner()
@@ -67,7 +71,9 @@ class WorkerPool:
     async def _configured(self, model: str, num_stages: int) -> _Chain:
         if not self._workers:
             self._workers = [
-                await WorkerProcess.spawn(stage=stage, num_stages=MAX_STAGES, model="", context=CONTEXT, device="CPU")
+                await WorkerProcess.spawn(
+                    stage=stage, num_stages=MAX_STAGES, model="", context=CONTEXT, device="CPU", env=self._env
+                )
                 for stage in range(MAX_STAGES)
             ]
             await asyncio.gather(*(worker.wait_ready(READY_S) for worker in self._workers))

@@ -1,17 +1,22 @@
-"""Rows and logits are the same bits for any number of threads, any cut of a prompt, and on AVX2 as on AVX-512."""
+"""Rows and logits are the same bits for any number of threads, any cut of a prompt, and on AVX2 and NEON too."""
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import os
 import platform
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from gguf import GGMLQuantizationType as Kind
 
 from fixtures.tiny_gguf import write_tiny_gguf
+from ppsmoke.cache_dir import default_cache_dir
 
 DEADLINE_S = 300.0
 
@@ -63,3 +68,29 @@ def test_threads_and_cuts_change_no_bit(here: list[dict[str, dict[str, str]]]) -
 def test_avx2_computes_the_same_bits(models: list[Path], here: list[dict[str, dict[str, str]]]) -> None:
     for model, found in zip(models, here, strict=True):
         assert bits(model, "1", "-mavx2", "-mfma", "-mno-avx512f")["1"] == found["1"]
+
+
+QEMU = shutil.which("qemu-aarch64-static") or shutil.which("qemu-aarch64")
+HAS_ZIG = importlib.util.find_spec("ziglang") is not None
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(QEMU is None or not HAS_ZIG, reason="needs ziglang and qemu-aarch64 (Debian: qemu-user-static)")
+def test_neon_computes_the_same_bits(models: list[Path], tmp_path: Path) -> None:
+    assert QEMU is not None
+    target = ("-target", "aarch64-linux-musl", "-static", "-O2", "-ffp-contract=on")
+    zig = str(default_cache_dir(os.environ) / "zig")  # it builds a C library once, which takes a minute
+    cache = {"ZIG_GLOBAL_CACHE_DIR": zig, "ZIG_LOCAL_CACHE_DIR": str(tmp_path / "zig")}
+    for model in models:
+        _run(sys.executable, "-m", "tests.equivalence.memory_picture", str(model), str(tmp_path))
+        source, program = str(tmp_path / "stage.c"), str(tmp_path / "stage")
+        _run(sys.executable, "-m", "ziglang", "cc", *target, source, "-o", program, env={**os.environ, **cache})
+        with (tmp_path / "picture").open("rb") as picture:
+            computed = _run(QEMU, program, stdin=picture)
+        assert computed == (tmp_path / "expected").read_bytes()
+
+
+def _run(*command: str, **options: Any) -> bytes:
+    done = subprocess.run(command, capture_output=True, timeout=DEADLINE_S, check=False, **options)
+    assert done.returncode == 0, done.stderr.decode(errors="replace")[-2000:]
+    return done.stdout

@@ -52,6 +52,18 @@ def test_any_number_of_stages_and_any_cut_of_the_prompt_gives_the_tokens_of_one_
     assert len({tuple(tokens) for tokens in expected}) == len(PROMPTS), "a model that says the same to everything"
 
 
+@pytest.mark.slow
+def test_any_cut_and_any_split_gives_the_tokens_of_one_process_in_the_engine_of_other_devices(
+    tiny_model: str, plain_process: OneProcess
+) -> None:
+    expected = plain_process.tokens(tiny_model, [*WHOLE, *CHUNKED, *SAMPLED])
+    with WorkerPool({"PP_WORKER_ENGINE": "plain"}) as workers:
+        outcomes = workers.run_chain(tiny_model, 3, [*WHOLE, *CHUNKED, *SAMPLED])
+    assert [outcome.tokens for outcome in outcomes] == expected
+    for one, other in zip([*outcomes[: len(WHOLE)], outcomes[len(WHOLE) - 1]], outcomes[len(WHOLE) :], strict=False):
+        assert one.rows == other.rows, "the same text, but not the same bits"
+
+
 def test_the_bits_at_a_block_boundary_do_not_depend_on_the_number_of_stages(
     chains: Callable[[int], list[Outcome]],
 ) -> None:

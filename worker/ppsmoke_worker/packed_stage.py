@@ -21,14 +21,14 @@ Order = NDArray[np.int64] | None
 
 
 class PackedStage:
-    """`blocks` are the tables of the range; `add_head` gives the output norm's address and the head's table."""
+    """All of it lies in `region`."""
 
     def __init__(self, gguf: GgufFile, facts: ModelFacts, names: tuple[str, ...]) -> None:
         """`names` are the tensors that will be asked for."""
         self._gguf = gguf
         self._facts = facts
         sizes = (_aligned(self._bytes_of(name)) for name in names)
-        self._region = Region(sum(sizes), huge=True)
+        self.region = Region(sum(sizes), huge=True)
         self._used = 0
 
     def add_blocks(self, start: int, end: int) -> ctypes.Array[Block]:
@@ -82,7 +82,7 @@ class PackedStage:
 
     def _take(self, nbytes: int) -> tuple[NDArray[np.uint8], int]:
         first, self._used = self._used, self._used + _aligned(nbytes)
-        return self._region.bytes[first : first + nbytes], self._region.address + first
+        return self.region.bytes[first : first + nbytes], self.region.address + first
 
 
 def _aligned(nbytes: int) -> int:

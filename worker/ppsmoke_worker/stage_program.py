@@ -19,7 +19,7 @@ _FILES = ("vectors.h", "formats.h", "matmul.h", "team.h", "stage.c")
 
 
 class StageProgram:
-    """`stage` and `job` are what the kernel reads and writes; `run` calls it with these, without the GIL."""
+    """`source` is the whole C text; `stage` and `job` are what it reads and writes; `run` calls it, without the GIL."""
 
     def __init__(self, sizes: Mapping[str, str]) -> None:
         self._stage_tensor = _words(ctypes.sizeof(Stage))
@@ -27,7 +27,8 @@ class StageProgram:
         self.stage = Stage.from_address(_address(self._stage_tensor))
         self.job = Job.from_address(_address(self._job_tensor))
         self.job.thread = MEASURE
-        self._jit = TinyJit(self._traced(_source(sizes)))
+        self.source = _source(sizes)
+        self._jit = TinyJit(self._traced(self.source))
         self._jit.cnt = 1  # capture at the first call: the trial run before it would only cost time
         self._jit(self._stage_tensor, self._job_tensor)
         self._entry = self._native_entry()
