@@ -39,7 +39,10 @@ unset CONTAINER_API_KEY
 url=${PP_VAST_URL:-https://console.vast.ai}/api/v0/instances/$id/
 delete='import sys, urllib.request as r
 head = {"Authorization": "Bearer " + sys.stdin.read().strip(), "Content-Type": "application/json"}
-r.urlopen(r.Request(sys.argv[1], b"{}", head, method="DELETE"), timeout=30)'
+try:
+    r.urlopen(r.Request(sys.argv[1], b"{}", head, method="DELETE"), timeout=30)
+except Exception as error:
+    sys.exit(f"that failed: {error}")'
 end_instance() {
   if command -v python3 >/dev/null; then
     python3 -c "$delete" "$url" <<<"$key"

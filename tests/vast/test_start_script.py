@@ -62,14 +62,15 @@ class Service:
     def __init__(self, home: Path) -> None:
         self.asked: Queue[tuple[str, str | None, str]] = Queue()
         self.ticks: list[int] = []
-        asked, ticks = self.asked, self.ticks
+        self.status = 200
+        service = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_DELETE(self) -> None:
-                ticks.append(int((home / "ticks").read_text() or 0))
+                service.ticks.append(int((home / "ticks").read_text() or 0))
                 body = self.rfile.read(int(self.headers.get("content-length", 0))).decode()
-                asked.put((self.path, self.headers.get("authorization"), body))
-                self.send_response(200)
+                service.asked.put((self.path, self.headers.get("authorization"), body))
+                self.send_response(service.status)
                 self.end_headers()
 
             def log_message(self, *_: object) -> None:
@@ -223,6 +224,17 @@ def test_a_node_that_is_never_heard_of_ends_the_instance(box: Box, service: Serv
     assert service.asked.get(timeout=PATIENCE_S) == asked, "it asks again until it is ended"
     assert service.ticks[0] >= 5
     assert "container-key" not in box.log()
+
+
+def test_a_service_that_refuses_is_asked_again(box: Box, service: Service) -> None:
+    box.add("pp-gpu-node", NODE)
+    service.status = 429
+    box.start(PP_ORPHAN_TIMEOUT="1")
+    for _ in range(3):
+        service.asked.get(timeout=PATIENCE_S)
+    log = box.wait_for("that failed: HTTP Error 429")
+    assert "asked for the end" not in log
+    assert "Traceback" not in log
 
 
 def test_the_switch_is_armed_before_the_installation(box: Box, service: Service) -> None:
