@@ -82,7 +82,7 @@ class Path:
 
 
 class Connection:
-    """What two hosts share, whoever dialled. `epoch` grows whenever it opens or closes; what is in flight then is lost."""
+    """What two hosts share, whoever dialled. `epoch` grows when it opens or closes; what is in flight then is lost."""
 
     __slots__ = ("epoch", "open", "paths")
 

@@ -28,6 +28,11 @@ def violations(schedule: Schedule, network: Network) -> list[str]:
     ]
 
 
+def states_of(network: Network, subject: Host) -> set[str]:
+    """How those who run see it."""
+    return {host.table()[subject.node_id].state for host in alive(network) if host is not subject}
+
+
 def alive(network: Network) -> list[Host]:
     return [host for host in network.hosts if host.swim is not None]
 
@@ -40,25 +45,21 @@ def never_joined(network: Network) -> Iterator[str]:
 
 def wrong_views(network: Network) -> Iterator[str]:
     """All who run see all who run as alive, as they are now, and nobody else."""
+    own_views = {peer.node_id: peer.table()[peer.node_id] for peer in alive(network)}
     for host in alive(network):
-        view = host.table()
+        table = host.table()
         for peer in network.hosts:
-            seen = view.get(peer.node_id)
-            if peer.swim is None:
-                if seen is not None and seen.state not in ("dead", "left"):
+            seen, own = table.get(peer.node_id), own_views.get(peer.node_id)
+            if own is None:
+                if seen is not None and seen.is_present:
                     yield f"{host} sees {peer}, which is gone, as {seen.state}"
-                continue
-            if seen is None or seen.state != "alive":
+            elif seen is None or seen.state != "alive":
                 yield f"{host} sees {peer}, which runs, as {seen.state if seen else 'unknown'}"
-                continue
-            own = peer.table()[peer.node_id]
-            if seen.incarnation != own.incarnation:
+            elif seen.incarnation != own.incarnation:
                 yield f"{host} sees {peer} at incarnation {seen.incarnation}, which is {own.incarnation}"
-            if seen.address != peer.address:
-                yield f"{host} has an old address of {peer}: {seen.address!r}"
-            if seen.stage_index != peer.stage_index:
-                yield f"{host} sees {peer} as stage {seen.stage_index}"
-        if strangers := set(view) - set(network.by_id):
+            elif (seen.address, seen.life, seen.stage_index) != (own.address, own.life, own.stage_index):
+                yield f"{host} sees an older {peer}: {seen}"
+        if strangers := set(table) - set(network.by_id):
             yield f"{host} knows members that are none: {strangers}"
 
 
@@ -98,9 +99,7 @@ def unfounded_deaths(schedule: Schedule, network: Network) -> Iterator[str]:
 
 def excused(schedule: Schedule, change: Change) -> bool:
     return any(
-        could_kill(fault, change)
-        and fault.at <= change.at
-        and change.at <= excuse_ends(schedule, fault, change.observer)
+        could_kill(fault, change) and fault.at <= change.at <= excuse_ends(schedule, fault, change.observer)
         for fault in schedule.faults
     )
 
