@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import logging
 import os
@@ -13,19 +12,17 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 
-from ppsmoke import __version__
 from ppsmoke.errors import BadNodeEnvironment, JoinRefused, OrchestratorLost, PpError
 from ppsmoke.stage.node import StageNode
 from ppsmoke.stage.settings import (
     ADDRESS_PREFIX,
     PEER_VARIABLE,
     NodeSettings,
-    describe_variables,
     parse_settings,
     parse_tickets,
 )
 from ppsmoke.standard_streams import open_missing_streams
-from ppsmoke.wording import columns, describe_error
+from ppsmoke.wording import describe_error
 
 log = logging.getLogger("ppsmoke.node")
 
@@ -35,7 +32,12 @@ _LAST_RESORT_S = 1.5
 def main(arguments: Sequence[str] | None = None) -> None:
     """Exit statuses: 0 stopped, 1 fault, 2 bad environment, 3 join refused, 4 orchestrator lost."""
     open_missing_streams()
-    _parser().parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else arguments
+    if given:
+        # A node that is started by a run has none, and the parser is 2 MB of memory.
+        from ppsmoke.node_arguments import parse_arguments
+
+        parse_arguments(given)
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s.%(msecs)03d %(message)s", datefmt="%H:%M:%S"
     )
@@ -104,21 +106,6 @@ def _learn_peers(node: StageNode, tickets: Sequence[str]) -> None:
         node.learn_peers(tickets)
     except PpError as error:
         node.end(error)
-
-
-def _parser() -> argparse.ArgumentParser:
-    rows = [(name, default, about) for name, about, default in describe_variables()]
-    table = "\n".join("  " + line for line in columns([("variable", "default", "meaning"), *rows]))
-    return_codes = "0 stopped, 1 fault, 2 bad environment, 3 join refused, 4 orchestrator lost"
-    parser = argparse.ArgumentParser(
-        prog="pp-gpu-node",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        description="Host one stage of a pp-smoke-run chain. Everything is set by environment variables; times are\n"
-        f"in seconds. Prints {ADDRESS_PREFIX}<ticket> on standard output once it can be reached.",
-        epilog=f"{table}\n\nexit statuses: {return_codes}",
-    )
-    parser.add_argument("--version", action="version", version=f"pp-gpu-node {__version__}")
-    return parser
 
 
 if __name__ == "__main__":
