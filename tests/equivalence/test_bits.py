@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import platform
 import shutil
 import subprocess
@@ -16,7 +15,6 @@ import pytest
 from gguf import GGMLQuantizationType as Kind
 
 from fixtures.tiny_gguf import write_tiny_gguf
-from ppsmoke.cache_dir import default_cache_dir
 
 DEADLINE_S = 300.0
 
@@ -78,13 +76,13 @@ HAS_ZIG = importlib.util.find_spec("ziglang") is not None
 @pytest.mark.skipif(QEMU is None or not HAS_ZIG, reason="needs ziglang and qemu-aarch64 (Debian: qemu-user-static)")
 def test_neon_computes_the_same_bits(models: list[Path], tmp_path: Path) -> None:
     assert QEMU is not None
-    target = ("-target", "aarch64-linux-musl", "-static", "-O2", "-ffp-contract=on")
-    zig = str(default_cache_dir(os.environ) / "zig")  # it builds a C library once, which takes a minute
-    cache = {"ZIG_GLOBAL_CACHE_DIR": zig, "ZIG_LOCAL_CACHE_DIR": str(tmp_path / "zig")}
+    flags = ("-c", "-O2", "-ffreestanding", "-fno-math-errno", "-ffp-contract=on", "--target=aarch64-none-unknown-elf")
+    zig = (sys.executable, "-m", "ziglang")
+    source, made, program = (str(tmp_path / name) for name in ("stage.c", "stage.o", "stage"))
     for model in models:
         _run(sys.executable, "-m", "tests.equivalence.memory_picture", str(model), str(tmp_path))
-        source, program = str(tmp_path / "stage.c"), str(tmp_path / "stage")
-        _run(sys.executable, "-m", "ziglang", "cc", *target, source, "-o", program, env={**os.environ, **cache})
+        _run(*zig, "clang", *flags, source, "-o", made)
+        _run(*zig, "ld.lld", "-static", made, "-o", program)
         with (tmp_path / "picture").open("rb") as picture:
             computed = _run(QEMU, program, stdin=picture)
         assert computed == (tmp_path / "expected").read_bytes()
