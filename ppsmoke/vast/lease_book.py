@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from ppsmoke.errors import CreateFailed, EnvironmentFault, PpError, RunFailed, VastKeyRejected
+from ppsmoke.errors import CreateFailed, EnvironmentFault, Interrupted, PpError, RunFailed, VastKeyRejected
 from ppsmoke.vast import lease
 from ppsmoke.vast.client import VastApi
 from ppsmoke.vast.instance_state import Readiness, judge
@@ -144,6 +144,7 @@ class LeaseBook:
         self._requests: dict[str, CreateRequest] = {}
         self._seen: dict[int, Instance] = {}
         self._journal_failed = False
+        self._interruptions = 0
 
     async def __aenter__(self) -> Self:
         return self
@@ -201,6 +202,16 @@ class LeaseBook:
         if cancelled:
             raise asyncio.CancelledError
         return self.unverified
+
+    def interrupt(self, error: Interrupted) -> None:
+        """A signal came: the first gives everything back, the second hurries, the third ends the wait."""
+        self._interruptions += 1
+        if self._interruptions == 1:
+            self._post(Release(str(error), error))
+        elif self._interruptions == 2:
+            self.hurry()
+        else:
+            self.give_up(str(error))
 
     def hurry(self) -> None:
         """The user asked a second time: destroy without logs, and wait shortly."""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
+import sys
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from ppsmoke.errors import CreateFailed, DeadlineExceeded, HostFailed, NotEnoughDisk, TooFewOffers
+from ppsmoke.errors import CreateFailed, DeadlineExceeded, HostFailed, Interrupted, NotEnoughDisk, TooFewOffers
+from ppsmoke.signals import ending_signals, interruption
 from ppsmoke.vast.journal import read_journals
 from ppsmoke.vast.lease_book import LeaseBook
 from ppsmoke.vast.lease_events import Entry, Kind
@@ -17,6 +20,8 @@ from ppsmoke.vast.lease_records import Candidate, LeaseLimits
 from ppsmoke.vast.lease_report import leases_left
 from ppsmoke.vast.records import CreateRequest
 from tests.vast.emulated import KEY, RUN_ID, SmallRun, emulated, plain_request
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_a_run_rents_holds_and_gives_back(tmp_path: Path) -> None:
@@ -333,6 +338,81 @@ def test_the_journal_tells_the_whole_story_and_no_secret(tmp_path: Path) -> None
             assert told[-1] is Kind.CLOSED
 
     asyncio.run(scenario())
+
+
+# ---- real signals
+
+
+@pytest.mark.parametrize(
+    ("when", "signals", "status"),
+    [
+        ("held", [signal.SIGINT], 130),
+        ("held", [signal.SIGTERM], 143),
+        ("held", [signal.SIGHUP], 129),
+        ("held", [signal.SIGINT, signal.SIGINT], 130),
+        ("create", [signal.SIGINT], 130),
+        ("list", [signal.SIGTERM, signal.SIGINT], 143),
+    ],
+)
+def test_a_process_that_is_signalled_gives_everything_back(
+    when: str, signals: list[signal.Signals], status: int, tmp_path: Path
+) -> None:
+    program = (
+        "import asyncio, sys, pathlib\n"
+        "from tests.vast.test_lease_book import rent_until_signalled\n"
+        "sys.exit(asyncio.run(rent_until_signalled(sys.argv[1], pathlib.Path(sys.argv[2]))))\n"
+    )
+
+    async def scenario() -> None:
+        async with emulated("create:2=timeout_after" if when == "create" else "") as cloud:
+            reached = asyncio.Event()
+            loop = asyncio.get_running_loop()
+
+            def on_call(call: str, number: int) -> None:
+                if call == when and number == 2:
+                    loop.call_soon_threadsafe(reached.set)
+
+            cloud.service.on_call = on_call
+            child = await asyncio.create_subprocess_exec(
+                sys.executable, "-c", program, cloud.url, str(tmp_path), cwd=ROOT, stdout=asyncio.subprocess.PIPE
+            )
+            assert child.stdout is not None
+            try:
+                async with asyncio.timeout(60):
+                    await (child.stdout.readline() if when == "held" else reached.wait())
+                    for number in signals:
+                        child.send_signal(number)
+                        await asyncio.sleep(0.05)
+                    assert await child.wait() == status
+            finally:
+                if child.returncode is None:
+                    child.kill()
+                    await child.wait()
+            assert cloud.left() == []
+            assert read_journals(tmp_path)[0].closed
+
+    asyncio.run(scenario())
+
+
+async def rent_until_signalled(url: str, directory: Path) -> int:
+    """What the signalled process does: as a run does it, with the book beside its own handlers."""
+    async with emulated(timeout_s=1.0) as cloud:
+        cloud.url = url
+        async with cloud.client() as client:
+            run = SmallRun(cloud, client, directory)
+            journal = run.journal()
+            book = run.book(journal)
+            for number in ending_signals():
+                asyncio.get_running_loop().add_signal_handler(number, lambda n=number: book.interrupt(interruption(n)))
+            try:
+                await book.acquire((await run.search())[:2])
+                print("held", flush=True)
+                error = await book.failure()
+            except Interrupted as caught:
+                error = caught
+            left = await book.release("the run is over")
+            journal.close()
+            return 4 if left else error.exit_status
 
 
 class FullDisk:

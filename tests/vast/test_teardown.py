@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from ppsmoke.errors import EnvironmentFault, UsageError, VastFailed
+from ppsmoke.errors import EnvironmentFault, LeasesLeft, UsageError, VastFailed
 from ppsmoke.vast.client import VastClient
 from ppsmoke.vast.journal import Journal, read_journals
 from ppsmoke.vast.lease_book import LeaseBook
@@ -22,6 +22,7 @@ from ppsmoke.vast.lease_events import Entry, Kind
 from ppsmoke.vast.lease_labels import check_scope, in_scope, is_ours, run_label, stage_label
 from ppsmoke.vast.lease_owner import Life, header_of_this_process
 from ppsmoke.vast.teardown import Choice, LeftRun, TornDown, choose, describe, find_leftovers, tear_down, warning
+from ppsmoke.vast.teardown_dialog import destroy_leftovers
 from tests.vast.emulated import FOREIGN_LABEL, KEY, OTHER_RUN_LABEL, RUN_ID, Emulated, SmallRun, dead_header, emulated
 
 SCOPE = run_label(RUN_ID)
@@ -202,8 +203,14 @@ def test_one_run_that_cannot_be_ended_does_not_keep_another_open(tmp_path: Path)
         stuck = left.rent(label(0))
         left.journal(intent(0), created(stuck))
         left.journal(Entry(Kind.INTENT, label(0, run_id=other), stage=0), run_id=other)
-        times = replace(left.cloud.times(), release=2.5)
-        torn = await tear_down(left.client, (await left.choose()).chosen, times=times)
+        opened: list[LeaseBook] = []
+
+        def news(entry: Entry) -> None:
+            if entry.kind is Kind.GONE:
+                opened[0].give_up("enough was seen")
+
+        chosen = (await left.choose()).chosen
+        torn = await tear_down(left.client, chosen, times=left.cloud.times(), news=news, opened=opened.append)
         assert len(torn.unverified) == 1
         assert {x.run_id: x.closed for x in read_journals(tmp_path)} == {RUN_ID: False, other: True}
 
@@ -361,6 +368,101 @@ def test_a_start_warns_of_what_earlier_runs_left(tmp_path: Path) -> None:
         assert warning([replace(x, owner=Life.ALIVE) for x in mine], left.wall()) is None
 
     scenario(tmp_path, body)
+
+
+class Dialog:
+    """The command, with the answers a user gives."""
+
+    def __init__(self, left: Left, *answers: bool) -> None:
+        self.left = left
+        self.answers = list(answers)
+        self.asked: list[str] = []
+        self.said: list[str] = []
+
+    async def run(self, *, label: str | None = None, everything: bool = False, yes: bool = False) -> TornDown:
+        return await destroy_leftovers(
+            self.left.client,
+            self.left.directory,
+            url=self.left.cloud.url,
+            account=None,
+            label=label,
+            everything=everything,
+            yes=yes,
+            confirm=self.confirm if self.answers else None,
+            say=self.said.append,
+            wall=self.left.wall,
+            times=self.left.cloud.times(),
+        )
+
+    def confirm(self, question: str) -> bool:
+        self.asked.append(question)
+        return self.answers.pop(0)
+
+
+def test_nothing_is_destroyed_without_a_yes(tmp_path: Path) -> None:
+    async def body(left: Left) -> None:
+        instance_id = left.rent(label(0))
+        left.journal(intent(0), created(instance_id))
+        with pytest.raises(UsageError, match="no terminal"):
+            await Dialog(left).run()
+        refused = Dialog(left, False)
+        await refused.run()
+        assert "Destroy 1 instance (" in refused.asked[0]
+        assert refused.said[-1] == "Nothing was destroyed."
+        assert left.alive() == {instance_id}
+        agreed = Dialog(left, True)
+        await agreed.run()
+        assert f"instance {instance_id} is destroyed, verified by two listings" in agreed.said
+        assert left.alive() == set()
+        again = Dialog(left)
+        await again.run()
+        assert again.said[-1] == "There is nothing to destroy."
+
+    scenario(tmp_path, body)
+
+
+def test_yes_is_enough_without_a_terminal(tmp_path: Path) -> None:
+    async def body(left: Left) -> None:
+        left.journal(intent(0), created(left.rent(label(0))))
+        await Dialog(left).run(yes=True)
+        assert left.alive() == set()
+
+    scenario(tmp_path, body)
+
+
+def test_a_run_in_progress_is_asked_about_by_itself(tmp_path: Path) -> None:
+    async def body(left: Left) -> None:
+        instance_id = left.rent(label(0))
+        left.journal(intent(0), created(instance_id), alive=True)
+        await Dialog(left).run(everything=True, yes=True)
+        assert left.alive() == {instance_id}, "with --yes nobody was asked"
+
+        left.rent(label(0, run_id="d" * 32))
+        careful = Dialog(left, False, True)
+        await careful.run(everything=True)
+        assert "in progress. End it too?" in careful.asked[0]
+        assert left.alive() == {instance_id}
+
+        bold = Dialog(left, True, True)
+        await bold.run(everything=True)
+        assert left.alive() == set()
+
+    async def main() -> None:
+        async with emulated() as cloud, cloud.client() as client:
+            await body(Left(cloud, client, tmp_path))
+
+    asyncio.run(main())
+
+
+def test_what_is_left_in_spite_of_a_teardown_is_an_error_of_its_own(tmp_path: Path) -> None:
+    async def body(left: Left) -> None:
+        instance_id = left.rent(label(0))
+        left.journal(intent(0), created(instance_id))
+        with pytest.raises(LeasesLeft, match=f"instance {instance_id} may still be there") as caught:
+            await Dialog(left).run(yes=True)
+        assert caught.value.exit_status == 4
+
+    scenario(tmp_path, body, "destroy:*=bad_key_404")
 
 
 # ---- labels

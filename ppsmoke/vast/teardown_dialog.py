@@ -1,0 +1,80 @@
+"""What `--teardown` does: show what earlier runs left, ask, destroy, verify, and say what came of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from ppsmoke.errors import UsageError
+from ppsmoke.vast.client import VastApi
+from ppsmoke.vast.lease_book import LeaseBook
+from ppsmoke.vast.lease_labels import check_scope
+from ppsmoke.vast.lease_owner import Life
+from ppsmoke.vast.lease_records import LeaseTimes
+from ppsmoke.vast.lease_report import leases_left
+from ppsmoke.vast.teardown import LeftRun, TornDown, choose, describe, find_leftovers, tear_down
+
+_NOTHING = TornDown((), ())
+
+
+async def destroy_leftovers(
+    api: VastApi,
+    directory: Path,
+    *,
+    url: str,
+    account: str | None,
+    label: str | None,
+    everything: bool,
+    yes: bool,
+    confirm: Callable[[str], bool] | None,
+    say: Callable[[str], None],
+    wall: Callable[[], float] = time.time,
+    times: LeaseTimes | None = None,
+    opened: Callable[[LeaseBook], None] = lambda book: None,
+) -> TornDown:
+    """`label`, `everything`, `yes` as the options; `confirm` asks on the terminal, None where there is none; `wall` is
+    the time that ages are reckoned by; `opened` gets the book, for the signals.
+
+    Raises UsageError for a label that is too wide, or when nobody can be asked; LeasesLeft for what could not be
+    verified; VastFailed and EnvironmentFault when it cannot be found out what is left.
+    """
+    if label is not None:
+        label = check_scope(label)
+    choice = choose(await find_leftovers(api, directory, url=url, account=account), label=label, everything=everything)
+    chosen = list(choice.chosen)
+    for run in chosen:
+        _show(run, say, wall())
+    for run, reason in choice.left_alone:
+        _show(run, say, wall())
+        say(f"  left alone: {reason}")
+        may_ask = everything and not yes and run.owner is Life.ALIVE and run.foreign is None
+        if may_ask and confirm is not None and confirm(f"Run {run.scope} is in progress. End it too?"):
+            chosen.append(run)
+    if not chosen:
+        say("There is nothing to destroy.")
+        return _NOTHING
+    if not yes and not _agreed(chosen, confirm):
+        say("Nothing was destroyed.")
+        return _NOTHING
+    torn = await tear_down(api, chosen, times=times, opened=opened)
+    for instance_id in torn.gone:
+        say(f"instance {instance_id} is destroyed, verified by two listings")
+    if torn.unverified:
+        raise leases_left(torn.unverified)
+    say("Nothing is left of these runs.")
+    return torn
+
+
+def _show(run: LeftRun, say: Callable[[str], None], wall: float) -> None:
+    for line in describe(run, wall):
+        say(line)
+
+
+def _agreed(runs: list[LeftRun], confirm: Callable[[str], bool] | None) -> bool:
+    if confirm is None:
+        raise UsageError("there is no terminal to ask on", remedy="Give --yes to destroy what was shown.")
+    instances = [instance for run in runs for instance in run.instances]
+    price = sum(instance.price_per_hour_usd or 0.0 for instance in instances)
+    count = "1 instance" if len(instances) == 1 else f"{len(instances)} instances"
+    return confirm(f"Destroy {count} ({price:.3f} USD an hour), and all that appears of these runs?")
