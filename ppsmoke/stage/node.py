@@ -46,6 +46,7 @@ from ppsmoke.objects import StreamObject
 from ppsmoke.roles import Role
 from ppsmoke.stage import machine
 from ppsmoke.stage.actor import StageActor, Work
+from ppsmoke.stage.heard_file import keep_touched
 from ppsmoke.stage.model_share import ShareFetch, is_local
 from ppsmoke.stage.settings import NodeSettings
 from ppsmoke.stage.timing import StepParts, StepTimes
@@ -133,6 +134,8 @@ class StageNode(MeshEvents):
         try:
             self._announce(endpoint.ticket())
             await self._join()
+            if settings.heard_file:
+                self._spawn(keep_touched(settings.heard_file, self._hears_orchestrator))
             if is_local(settings.model):
                 await self._start_worker(settings.model)
             else:
@@ -158,6 +161,10 @@ class StageNode(MeshEvents):
             raise OrchestratorLost(
                 f"stage {settings.stage} could not join the orchestrator: {error}", stage=settings.stage, phase="join"
             ) from error
+
+    def _hears_orchestrator(self) -> bool:
+        member = self._membership.members().get(self._orchestrator)
+        return member is not None and member.state == "alive"
 
     def learn_peers(self, tickets: Sequence[str]) -> None:
         """Addresses of peers that were not known when this node began. Raises BadNodeEnvironment for what is none."""

@@ -114,6 +114,9 @@ class NodeSettings:
     silence_limit: float = _variable(
         "PP_SILENCE_LIMIT", "silence after which a peer counts as dead", _seconds, default=5
     )
+    heard_file: str = _variable(
+        "PP_HEARD_FILE", "file to touch while the orchestrator is heard from, for a dead-man switch", default=""
+    )
 
     @property
     def role(self) -> Role:

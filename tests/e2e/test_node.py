@@ -123,6 +123,28 @@ def test_stopped_by_its_orchestrator(box: Box) -> None:
     run_clean(work())
 
 
+def test_a_file_is_touched_while_the_orchestrator_is_heard(box: Box, tmp_path: Path) -> None:
+    file = tmp_path / "heard"
+
+    async def touched_again() -> None:
+        os.utime(file, (1, 1))
+        async with asyncio.timeout(PATIENCE_S):
+            while file.stat().st_mtime < 2:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+
+    async def work() -> None:
+        async with orchestrator() as (seed, membership):
+            file.touch()
+            node = start(box, 0, seed.mesh.endpoint.ticket(), PP_HEARD_FILE=str(file))
+            await joined(membership, 0)
+            for _ in range(2):
+                await touched_again()
+            await tell(seed, 0, StopRun(run_id=RUN_ID, reason="enough"))
+            (await ended(node)).expect(0)
+
+    run_clean(work())
+
+
 def test_a_fault_of_the_stage(box: Box) -> None:
     async def work() -> None:
         async with orchestrator() as (seed, membership):
