@@ -23,7 +23,6 @@ from ppsmoke.vast.lease_events import (
     CreateRefused,
     CreateUnknown,
     DestroyAnswered,
-    Done,
     Event,
     GiveUp,
     Hurry,
@@ -42,7 +41,7 @@ from ppsmoke.vast.lease_listing import hear_listing
 from ppsmoke.vast.lease_records import BookState, Lease, Phase, Standing
 from ppsmoke.vast.lease_turn import EXISTING, GOING_ON, Turn, with_rented
 
-__all__ = ["in_release", "next_wakeup", "step"]
+__all__ = ["given_up", "in_release", "next_wakeup", "step"]
 
 
 def step(state: BookState, event: Event, now: float) -> tuple[BookState, tuple[Action, ...]]:
@@ -55,9 +54,28 @@ def step(state: BookState, event: Event, now: float) -> tuple[BookState, tuple[A
 
 
 def in_release(state: BookState, now: float, error: PpError | None = None) -> BookState:
-    """A book that begins by releasing what `state` holds: what a teardown does with a dead run's leases."""
-    turn = Turn(replace(state, phase=Phase.HELD), now)
+    """A book that begins by releasing what `state` holds, saves no logs and waits for no answer to an earlier call.
+
+    A teardown begins so with a dead run's leases, and a driver goes on so after a fault of its own.
+    """
+    leases = tuple(
+        replace(lease, logs_done=True, rented=tuple(replace(rented, asking=False) for rented in lease.rented))
+        for lease in state.leases
+    )
+    turn = Turn(replace(state, phase=Phase.HELD, leases=leases, listing=False), now)
     turn.release("teardown", error)
+    for lease in leases:
+        if lease.standing is Standing.PLANNED:
+            turn.never_sent(lease)
+        elif lease.standing is Standing.CREATING:
+            turn.end(replace(lease, unresolved_at=now, made_at=lease.since))
+    return turn.state
+
+
+def given_up(state: BookState, now: float, reason: str) -> BookState:
+    """A book that is done, with everything named that is not verified."""
+    turn = Turn(state, now)
+    turn.give_up(reason)
     return turn.state
 
 
@@ -189,7 +207,7 @@ def _destroy_answered(turn: Turn, event: DestroyAnswered) -> None:
 
 def _asked_to_release(turn: Turn, reason: str, error: PpError | None) -> None:
     if turn.state.phase is Phase.IDLE:
-        turn.state = replace(turn.state, phase=Phase.DONE, error=error)
-        turn.actions.append(Done())
+        turn.state = replace(turn.state, error=error)
+        turn.done()
     else:
         turn.release(reason, error)

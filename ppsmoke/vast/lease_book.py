@@ -140,7 +140,7 @@ class LeaseBook:
         self._tasks: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
         self._done = asyncio.Event()
-        self._broken: Exception | None = None
+        self._broken = False
         self._requests: dict[str, CreateRequest] = {}
         self._seen: dict[int, Instance] = {}
         self._journal_failed = False
@@ -197,8 +197,6 @@ class LeaseBook:
                 cancelled += 1
                 self.hurry() if cancelled == 1 else self.give_up("it was interrupted")
         await self._close()
-        if self._broken is not None:
-            raise self._broken
         if cancelled:
             raise asyncio.CancelledError
         return self.unverified
@@ -230,14 +228,25 @@ class LeaseBook:
         self._dispatching = True
         try:
             while self._queue and not self._done.is_set():
-                self._step(self._queue.popleft())
-        except Exception as error:  # a fault of this program must not look like a run that waits
-            log.exception("the lease book broke")
-            self._broken = error
-            self._done.set()
+                self._step_safely(self._queue.popleft())
         finally:
             self._dispatching = False
             self._changed.set()
+
+    def _step_safely(self, event: Event) -> None:
+        """A fault of this program in here must not leave anything rented: the book is released as it was before it."""
+        try:
+            self._step(event)
+        except Exception as error:
+            log.exception("the lease book broke at %s", type(event).__name__)
+            now, what = self._loop.time(), f"a fault of this program ended the renting: {_reason(error)}"
+            if self._broken:
+                self.state = lease.given_up(self.state, now, what)
+                self._done.set()
+                return
+            self._broken = True
+            self.state = lease.in_release(self.state, now, RunFailed(what, phase="renting"))
+            self._loop.call_soon(self._post, Tick())
 
     def _step(self, event: Event) -> None:
         self.state, actions = lease.step(self.state, event, self._loop.time())
@@ -276,7 +285,7 @@ class LeaseBook:
             self._changed.clear()
             await self._changed.wait()
         if self.state.phase is not Phase.HELD:
-            raise self._broken or self.state.error or RunFailed("the rented machines were given back", phase="renting")
+            raise self.state.error or RunFailed("the rented machines were given back", phase="renting")
         leases = [self.state.of_stage(stage) for stage in range(self.state.num_stages)]
         return tuple(self._seen[x.ids[0]] for x in leases if x is not None)
 

@@ -18,6 +18,7 @@ from ppsmoke.vast.lease_events import (
     Destroy,
     DestroyAnswered,
     Done,
+    Entry,
     Event,
     FindOffer,
     GiveUp,
@@ -576,7 +577,7 @@ def test_nothing_asked_for_is_nothing_to_release() -> None:
     state = BookState((run_label(RUN_ID),), 2, TIMES)
     error = RunFailed("no model")
     state, actions = step(state, Release("no model", error), 0.0)
-    assert actions == (Done(),)
+    assert actions == (Record(Entry(Kind.CLOSED)), Done())
     assert state.error is error
 
 

@@ -11,12 +11,21 @@ from pathlib import Path
 
 import pytest
 
-from ppsmoke.errors import CreateFailed, DeadlineExceeded, HostFailed, Interrupted, NotEnoughDisk, TooFewOffers
+from ppsmoke.errors import (
+    CreateFailed,
+    DeadlineExceeded,
+    HostFailed,
+    Interrupted,
+    NotEnoughDisk,
+    RunFailed,
+    TooFewOffers,
+)
 from ppsmoke.signals import ending_signals, interruption
+from ppsmoke.vast import lease
 from ppsmoke.vast.journal import read_journals
 from ppsmoke.vast.lease_book import LeaseBook
-from ppsmoke.vast.lease_events import Entry, Kind
-from ppsmoke.vast.lease_records import Candidate, LeaseLimits
+from ppsmoke.vast.lease_events import Action, Created, DestroyAnswered, Entry, Event, Kind, Listed, LogsSaved
+from ppsmoke.vast.lease_records import BookState, Candidate, LeaseLimits
 from ppsmoke.vast.lease_report import leases_left
 from ppsmoke.vast.records import CreateRequest
 from tests.vast.emulated import KEY, RUN_ID, SmallRun, emulated, plain_request
@@ -313,6 +322,41 @@ def test_an_error_that_nobody_expected_may_have_rented_all_the_same(tmp_path: Pa
             assert told.count(Kind.UNKNOWN) == 1
             assert told.count(Kind.REFUSED) == 0
             assert cloud.left() == []
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("at", [Created, Listed, DestroyAnswered, LogsSaved])
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_fault_of_the_book_itself_gives_everything_back_or_names_it(
+    at: type[Event], times: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = lease.step
+    broke: list[Event] = []
+
+    def step(state: BookState, event: Event, now: float) -> tuple[BookState, tuple[Action, ...]]:
+        if isinstance(event, at) and len(broke) < times:
+            broke.append(event)
+            raise ZeroDivisionError("a fault")
+        return real(state, event, now)
+
+    monkeypatch.setattr(lease, "step", step)
+
+    async def scenario() -> None:
+        async with emulated() as cloud, cloud.client() as client:
+            run = SmallRun(cloud, client, tmp_path)
+            journal = run.journal()
+            book = run.book(journal)
+            with suppress(RunFailed):
+                await book.acquire((await run.search())[:2])
+            left = await book.release("the run is over")
+            journal.close()
+            assert broke
+            assert "a fault of this program" in str(book.state.error)
+            alive = cloud.left()
+            if times == 1:
+                assert left == ()
+            assert all(any(x.label in life for x in left) for life in alive)
 
     asyncio.run(scenario())
 
