@@ -9,12 +9,14 @@ from __future__ import annotations
 import errno
 import json
 import os
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
 from ppsmoke.errors import EnvironmentFault, NotEnoughDisk
+from ppsmoke.logs import state_dir
 from ppsmoke.vast.lease_events import Entry, Kind
 from ppsmoke.vast.lease_labels import run_label
 from ppsmoke.vast.lease_records import Candidate, Lease, LeaseTimes, Rented, Standing
@@ -24,6 +26,11 @@ _SUFFIX = ".jsonl"
 _RUN = "run"
 _DETAILS = frozenset(Entry.__dataclass_fields__) - {"kind"}
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+def journal_dir(environ: Mapping[str, str]) -> Path:
+    """Where the journals of this user's runs lie."""
+    return state_dir(environ) / "leases"
 
 
 @dataclass(frozen=True, slots=True)

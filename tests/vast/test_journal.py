@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from ppsmoke.errors import EnvironmentFault, NotEnoughDisk
-from ppsmoke.vast.journal import KEPT_CLOSED, Journal, RunHeader, read_journal, read_journals, replay
+from ppsmoke.vast.journal import KEPT_CLOSED, Journal, RunHeader, journal_dir, read_journal, read_journals, replay
 from ppsmoke.vast.lease_events import Entry, Kind
 from ppsmoke.vast.lease_labels import stage_label
 from ppsmoke.vast.lease_owner import Life, header_of_this_process, life, this_host
@@ -78,6 +78,10 @@ def test_only_the_user_can_read_it(tmp_path: Path) -> None:
     path = begun(tmp_path / "leases")
     assert path.stat().st_mode & 0o077 == 0
     assert path.parent.stat().st_mode & 0o077 == 0
+
+
+def test_journals_lie_beside_the_runs_logs() -> None:
+    assert journal_dir({"XDG_STATE_HOME": "/state"}) == Path("/state/pp-smoke-run/leases")
 
 
 def test_each_line_is_synced_before_the_call_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
