@@ -8,7 +8,6 @@ import time
 from collections.abc import Coroutine
 from concurrent.futures import CancelledError
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 from ppsmoke.edges import records
@@ -108,17 +107,20 @@ class OutboundEdge:
 
     def prepare(self, obj: StreamObject) -> None:
         """In the thread of a threaded edge: judge the next object, whose payload `send` brings. Raises EdgeFaulted."""
-        spec = self.provision.object_spec
-        sized = replace(obj, edge_id=self.provision.edge_id, payload=bytes(spec.payload_bytes(obj.seq_len)))
+        size = self.provision.object_spec.payload_bytes(obj.seq_len)
+        sized = StreamObject(
+            self.provision.edge_id, obj.request_id, obj.sequence, obj.position, obj.seq_len, bytes(size), obj.part,
+            obj.last_part, obj.is_prefill, obj.finish_reason,
+        )  # fmt: skip
         self._writing = True
         try:
             with self._lock:
                 self._machine.write(sized)
         except EdgeFaulted as error:
             raise self._broken(error) from None
-        self._head, self._size = encode_header(sized), len(sized.payload)
+        self._head, self._size = encode_header(sized), size
         if self._writer is not None:
-            self._writer.prepare(len(self._head) + self._size)
+            self._writer.prepare(len(self._head) + size)
 
     def send(self, payload: bytes) -> None:
         """Write the object that was prepared; returns when the transport has taken it. `close` wakes it."""

@@ -41,7 +41,7 @@ class RunOptions:
     log_dir: Path
     device: str = ""
     deadlines: Deadlines = field(default_factory=Deadlines)
-    prefill_part: int = 256
+    prefill_part: int = 32
     show_members: bool = False
 
 
