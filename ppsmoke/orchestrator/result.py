@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from ppsmoke.errors import LeftBehind, PpError
+from ppsmoke.errors import LeasesLeft, LeftBehind, PpError
 from ppsmoke.objects import FinishReason
 from ppsmoke.stats import percentile
 
@@ -166,6 +166,9 @@ class RunResult:
 
     @property
     def exit_status(self) -> int:
+        """Of the error; what costs money until somebody acts outweighs it."""
+        if isinstance(self.left_behind, LeasesLeft):
+            return self.left_behind.exit_status
         return self.error.exit_status if self.error is not None else 0
 
     def as_json(self) -> dict[str, Any]:

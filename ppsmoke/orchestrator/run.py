@@ -1,5 +1,5 @@
-"""One local run: the driver around the orchestrator's machine. It watches for every kind of death and deadline, and
-ends what it began, whatever happened.
+"""One run: the driver around the orchestrator's machine. It watches for every kind of death and deadline, and ends what
+it began, whatever happened. Where its nodes come from is the business of their source.
 """
 
 from __future__ import annotations
@@ -9,17 +9,34 @@ import secrets
 import signal
 import time
 from collections.abc import Coroutine
+from dataclasses import replace
 from typing import Any
 
-from ppsmoke.errors import DeadlineExceeded, EdgeFaulted, LeftBehind, MalformedRequest, PeerLost, PpError, RunFailed
+from ppsmoke.errors import (
+    DeadlineExceeded,
+    DeviceUnavailable,
+    EdgeFaulted,
+    HostFailed,
+    LeftBehind,
+    MalformedRequest,
+    ModelFetchFailed,
+    NotEnoughDisk,
+    NotEnoughMemory,
+    PeerLost,
+    PpError,
+    RunFailed,
+    WorkerDied,
+)
 from ppsmoke.membership import Member, table_json
 from ppsmoke.messages import CONTROL_CHANNEL, StageFault, StageProgress, StageReady, StageStopped, StopRun
 from ppsmoke.orchestrator import machine
-from ppsmoke.orchestrator.children import Child, ChildNode
-from ppsmoke.orchestrator.cluster import Cluster, MakeChild
+from ppsmoke.orchestrator.children import ChildNode
+from ppsmoke.orchestrator.cluster import Cluster
 from ppsmoke.orchestrator.deadline import PhaseDeadline
+from ppsmoke.orchestrator.local_nodes import LocalNodes, MakeChild
 from ppsmoke.orchestrator.member_news import MemberNews
 from ppsmoke.orchestrator.news import NotNews, stage_fault_error, stage_news, waiting_line
+from ppsmoke.orchestrator.node_source import NodeSource
 from ppsmoke.orchestrator.options import OutputGone, RunOptions, View
 from ppsmoke.orchestrator.result import RunResult, StageTimes
 from ppsmoke.orchestrator.text_stream import TextStream
@@ -31,15 +48,25 @@ from ppsmoke.transport import MeshEvents
 _ROOT_CAUSE_S = 0.5
 _IN_FLIGHT_S = 0.25
 _TABLE_S = 0.5
+_OF_THE_MACHINE = (
+    DeviceUnavailable,
+    HostFailed,
+    ModelFetchFailed,
+    NotEnoughDisk,
+    NotEnoughMemory,
+    PeerLost,
+    WorkerDied,
+)
+"""What another machine may do better, as long as nothing was provisioned."""
 
 
-class LocalRun(MeshEvents):
+class ChainRun(MeshEvents):
     """`execute` runs once and always returns a result; its `error` says what went wrong, if anything did."""
 
-    def __init__(self, options: RunOptions, view: View, *, make_child: MakeChild = ChildNode) -> None:
+    def __init__(self, options: RunOptions, view: View, nodes: NodeSource) -> None:
         self._options = options
         self._view = view
-        self._make_child = make_child
+        self._nodes = nodes
         self._text = TextStream(options.model.detokenizer(), view)
         self._member_news = MemberNews(view, options.num_stages, show=options.show_members)
         self._last_table: asyncio.Task[None] | None = None
@@ -50,6 +77,9 @@ class LocalRun(MeshEvents):
         self._fault_timer: asyncio.TimerHandle | None = None
         self._fault_is_shadow = False
         self._signals_seen = 0
+        self._troubled: dict[str, str] = {}  # node ids that cannot serve, with the reason
+        self._trouble_came = asyncio.Event()
+        self._budget_ends: float | None = None
         self._ended_at: float | None = None
         self._provisioned_at = 0.0
         self._ends: TokenEnds | None = None
@@ -70,14 +100,7 @@ class LocalRun(MeshEvents):
         self._loop = asyncio.get_running_loop()
         self._finished = self._loop.create_future()
         started = time.monotonic()
-        self._cluster = Cluster(
-            self._options,
-            self._view,
-            events=self,
-            child_ended=self._child_ended,
-            member_changed=self._member_changed,
-            make_child=self._make_child,
-        )
+        self._cluster = Cluster(self._options, self._nodes, events=self, member_changed=self._member_changed)
         plan = self._cluster.plan
         self._state = machine.RunState(plan=plan)
         self.result.times.stages = [
@@ -85,29 +108,59 @@ class LocalRun(MeshEvents):
         ]
         for number in ending_signals():
             self._loop.add_signal_handler(number, self._on_signal, number)
-        if self._options.deadlines.budget is not None:
-            self._loop.call_later(self._options.deadlines.budget, self._budget_spent)
+        if not self._nodes.network.remote:
+            self._begin_budget()
         self._spawn(self._boot())
-        await self._finished
-        ended = self._ended_at or time.monotonic()
-        await self._end_cluster()
+        try:
+            await self._finished
+        finally:
+            ended = self._ended_at or time.monotonic()
+            await self._end_cluster()
         self.result.times.teardown = time.monotonic() - ended
         self.result.times.total = time.monotonic() - started
         self._collect()
         return self.result
 
+    def _begin_budget(self) -> None:
+        budget = self._options.deadlines.budget
+        if budget is not None:
+            self._budget_ends = self._loop.time() + budget
+            self._loop.call_later(budget, self._budget_spent)
+
     async def _boot(self) -> None:
         began = time.monotonic()
-        await self._cluster.spawn()
+        await self._cluster.spawn(self)
         self.result.times.spawn = time.monotonic() - began
-        join_s = self._options.deadlines.join
-        self._deadline.arm(join_s, "join", "--join-timeout")
-        self._view.waiting("waiting for the stages to join")
         joining = time.monotonic()
-        # The deadline that matters is the phase's, armed above: it names who is missing.
-        await self._cluster.wait_joined(join_s * 2)
+        while failed := await self._join():
+            if not await self._nodes.replace(failed):
+                self._deadline_passed(self._options.deadlines.join, "join", "--join-timeout")
+                return
         self.result.times.join = time.monotonic() - joining
+        self._state = replace(self._state, plan=self._cluster.plan)
         self._dispatch(machine.ClusterFormed())
+
+    async def _join(self) -> dict[int, str]:
+        """Wait until all stages have joined; the stages that will not, with the reason, nothing if all have."""
+        join_s = self._options.deadlines.join
+        self._view.waiting("waiting for the stages to join")
+        joined = self._loop.create_task(self._cluster.wait_joined())
+        self._trouble_came.clear()
+        trouble = self._loop.create_task(self._trouble_came.wait())
+        try:
+            if not self._trouble():
+                await asyncio.wait((joined, trouble), timeout=join_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (joined, trouble):
+                task.cancel()
+        if failed := self._trouble():
+            return failed
+        return dict.fromkeys(self._cluster.not_joined(), f"it did not join within {join_s:g} s")
+
+    def _trouble(self) -> dict[int, str]:
+        """Of the nodes that the plan has now."""
+        stages = self._cluster.plan.stages
+        return {s.stage_index: self._troubled[s.node_id] for s in stages if s.node_id in self._troubled}
 
     # ---- the machine's driver
 
@@ -258,6 +311,16 @@ class LocalRun(MeshEvents):
         wait_s = _ROOT_CAUSE_S if shadow else _IN_FLIGHT_S
         self._fault_timer = self._loop.call_later(wait_s, self._report_fault, error)
 
+    def _stage_failed(self, stage: int, error: PpError, *, verdict: bool = False) -> None:
+        """A fault, unless nothing was provisioned yet and another machine may do better."""
+        early = self._state.phase is machine.Phase.PLANNING and self._nodes.network.remote
+        if early and isinstance(error, _OF_THE_MACHINE):
+            self._view.detail(str(error))
+            self._troubled[self._cluster.plan.stages[stage].node_id] = error.what
+            self._trouble_came.set()
+        else:
+            self._fault(error, verdict=verdict)
+
     def _report_fault(self, error: PpError) -> None:
         if error.phase is None:
             error.phase = self._state.doing
@@ -285,19 +348,31 @@ class LocalRun(MeshEvents):
             stage=stage,
             phase=phase,
             remedy=f"Raise {option}, or see the logs in {self._options.log_dir}.",
-            log_tail=self._cluster.log_tail(stage) if stage is not None else (),
+            log_tail=self._nodes.log_tail(stage) if stage is not None else (),
         )
         self._dispatch(machine.Faulted(error))
 
-    def _child_ended(self, child: Child) -> None:
-        self._fault(child.death())
-        self._dispatch(machine.StageHasStopped(child.stage_index))
+    def node_ended(self, stage: int, error: PpError) -> None:
+        self._stage_failed(stage, error)
+        self._dispatch(machine.StageHasStopped(stage))
+
+    def source_failed(self, error: PpError) -> None:
+        self._report_fault(error)
+
+    def node_state(self, stage: int, doing: str) -> None:
+        self._progress[stage] = doing
+        self._show_waiting()
+
+    def renting_began(self) -> None:
+        self._begin_budget()
+        if self._budget_ends is not None:
+            self._spawn(self._count_down())
 
     def _member_changed(self, before: Member | None, member: Member) -> None:
         quiet = (machine.Phase.PLANNING, machine.Phase.TEARING_DOWN, machine.Phase.DONE)
         self._member_news.changed(before, member, expected=self._state.phase in quiet)
         index = member.stage_index
-        if member.state in ("alive", "suspect") or index is None:
+        if member.state in ("alive", "suspect") or index is None or self._cluster.planned_stage(member.node_id) is None:
             return
         remedy = f"Its log is in {self._options.log_dir}."
         if member.state == "dead":
@@ -305,9 +380,9 @@ class LocalRun(MeshEvents):
             self._lost.add(index)
             what = f"stage {index} fell silent: {member.reason}"
             patience = f"{remedy} If its machine was only overloaded, raise --silence-timeout."
-            self._fault(PeerLost(what, stage=index, remedy=patience), verdict=True)
+            self._stage_failed(index, PeerLost(what, stage=index, remedy=patience), verdict=True)
         else:
-            self._fault(PeerLost(member.reason, stage=index, remedy=remedy))
+            self._stage_failed(index, PeerLost(member.reason, stage=index, remedy=remedy))
         self._dispatch(machine.StageHasStopped(index))
 
     async def _show_members(self, title: str) -> None:
@@ -318,16 +393,13 @@ class LocalRun(MeshEvents):
 
     def _on_signal(self, number: int) -> None:
         self._signals_seen += 1
-        name = signal.Signals(number).name
         self._view.settle()
+        error = interruption(number, self._state.doing)
         if self._signals_seen > 1:
-            # Twice means now: every process of the run is killed, and that is verified as always.
-            self._view.line(f"{name} again: killing every process of the run")
-            self._cluster.kill(range(len(self._cluster.children)))
+            self._nodes.interrupted(self._signals_seen, signal.Signals(number).name)
             self._finish()
             return
-        self._view.line(f"{name}: stopping {len(self._cluster.children)} stages")
-        error = interruption(number, self._state.doing)
+        self._view.line(f"{signal.Signals(number).name}: stopping {self._nodes.describe()}")
         if self._state.outcome is machine.Outcome.COMPLETED and self.result.error is None:
             self.result.error = error  # too late for the run itself, not for what would come after it
         self._dispatch(machine.Faulted(error))
@@ -353,7 +425,8 @@ class LocalRun(MeshEvents):
             case StageReady():
                 self._stage_ready(news)
             case StageFault():
-                self._fault(stage_fault_error(news, self._cluster.log_tail(news.stage_index)))
+                fault = stage_fault_error(news, self._nodes.log_tail(news.stage_index))
+                self._stage_failed(news.stage_index, fault)
             case StageStopped():
                 self.result.times.stages[news.stage_index].stopped(news.timings)
                 self._view.detail(f"stage {news.stage_index} stopped")
@@ -367,13 +440,26 @@ class LocalRun(MeshEvents):
         self._show_waiting()
 
     def _show_waiting(self) -> None:
-        if self._state.phase is machine.Phase.WAITING_READY:
-            self._view.waiting(waiting_line(self._state.stages_awaited, self._progress, self._state.awaited))
+        match self._state.phase:
+            case machine.Phase.WAITING_READY:
+                text = waiting_line(self._state.stages_awaited, self._progress, self._state.awaited)
+            case machine.Phase.PLANNING if self._nodes.network.remote:
+                text = waiting_line(self._cluster.not_joined(), self._progress, ())
+            case _:
+                return
+        if self._budget_ends is not None and self._nodes.network.remote:
+            text = f"{max(0.0, self._budget_ends - self._loop.time()):.0f} s left, {text}"
+        self._view.waiting(text)
+
+    async def _count_down(self) -> None:
+        while self._state.phase in (machine.Phase.PLANNING, machine.Phase.PROVISIONING, machine.Phase.WAITING_READY):
+            self._show_waiting()
+            await asyncio.sleep(1.0)
 
     # ---- teardown
 
     async def _stop_stage(self, index: int, reason: str) -> None:
-        if index in self._lost or self._cluster.children[index].exited.done():
+        if index in self._lost or self._nodes.has_ended(index):
             self._dispatch(machine.StageHasStopped(index))
             return
         try:
@@ -393,8 +479,8 @@ class LocalRun(MeshEvents):
         for task in list(self._tasks):
             task.cancel()
         try:
-            self._cluster.kill(self._lost)
-            await self._cluster.end(self._options.deadlines.kill if self._signals_seen < 2 else 0)
+            self._nodes.kill(self._lost)
+            await self._cluster.end(self._options.deadlines.kill if self._signals_seen < 2 else 0, self._state.error)
         except LeftBehind as error:
             self.result.left_behind = error
 
@@ -403,3 +489,10 @@ class LocalRun(MeshEvents):
         self.result.tokens = list(self._state.tokens)
         self.result.finish_reason = self._state.finish_reason
         self.result.text = self._text.text
+
+
+class LocalRun(ChainRun):
+    """A run whose nodes are children of this process."""
+
+    def __init__(self, options: RunOptions, view: View, *, make_child: MakeChild = ChildNode) -> None:
+        super().__init__(options, view, LocalNodes(options, view, make_child))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from typing import Any
 
 from ppsmoke.errors import DeadlineExceeded, EnvironmentFault
@@ -49,15 +49,26 @@ class Endpoint:
         self.node_id = str(endpoint.id())
 
     @classmethod
-    async def bind(cls, secret_key: bytes, *, loopback_only: bool, deadline_s: float = 10.0) -> Endpoint:
+    async def bind(
+        cls,
+        secret_key: bytes,
+        *,
+        loopback_only: bool,
+        relay_urls: Sequence[str] = (),
+        need_relay: bool = False,
+        deadline_s: float = 10.0,
+    ) -> Endpoint:
         """Bind UDP sockets of both address families; `loopback_only` keeps them off every other interface.
+
+        With relays the address names one of them, if one is reached within `deadline_s` seconds; `need_relay` makes it
+        an error when none is, as it is for whoever is to be found through it.
 
         Raises EnvironmentFault when the sockets cannot be had, DeadlineExceeded after `deadline_s` seconds.
         """
         node_id_of(secret_key)
         builder = iroh.EndpointBuilder()
         builder.apply_minimal()
-        builder.relay_mode(_relay_mode())
+        builder.relay_mode(_relay_mode(relay_urls))
         builder.alpns([ALPN])
         builder.secret_key(secret_key)
         if loopback_only:
@@ -66,7 +77,7 @@ class Endpoint:
             if _has_ipv6_loopback():
                 builder.bind_addr("[::1]:0")
         try:
-            return cls(await asyncio.wait_for(builder.bind(), deadline_s))
+            endpoint = cls(await asyncio.wait_for(builder.bind(), deadline_s))
         except TimeoutError:
             raise DeadlineExceeded(
                 f"the network endpoint was not bound within {deadline_s:g} s", phase="bind"
@@ -77,6 +88,24 @@ class Endpoint:
                 remedy="Check that this process may open UDP sockets.",
                 phase="bind",
             ) from None
+        if relay_urls and not await endpoint._reaches_relay(deadline_s):
+            where = ", ".join(relay_urls)
+            if need_relay:
+                await endpoint.close()
+                raise DeadlineExceeded(
+                    f"no relay was reached within {deadline_s:g} s: {where}",
+                    remedy="Check the address with --relay-url; machines behind routers are reached through it alone.",
+                    phase="relay",
+                )
+            log.warning("no relay was reached within %g s: %s", deadline_s, where)
+        return endpoint
+
+    async def _reaches_relay(self, deadline_s: float) -> bool:
+        try:
+            await asyncio.wait_for(self._endpoint.online(), deadline_s)
+        except TimeoutError:
+            return False
+        return True
 
     def ticket(self) -> str:
         """The full address of this endpoint, as one word that any peer can dial."""
@@ -105,9 +134,22 @@ class Endpoint:
             log.debug("closing the network endpoint: %s", iroh_text(error))
 
 
-def _relay_mode() -> Any:
-    """The relays of every endpoint. None yet: peers must reach each other directly."""
-    return iroh.RelayMode.disabled()
+def _relay_mode(relay_urls: Sequence[str]) -> Any:
+    """Only these. Without the QUIC port: a relay asked for an address that it does not tell costs three seconds.
+
+    Raises EnvironmentFault for what is no address of a relay.
+    """
+    if not relay_urls:
+        return iroh.RelayMode.disabled()
+    relays = iroh.RelayMap.empty()
+    for url in relay_urls:
+        try:
+            relays.insert(iroh.RelayConfig(url=url, quic_port=None))
+        except IROH_ERRORS as error:
+            raise EnvironmentFault(
+                f"{url} is no address of a relay: {iroh_text(error)}", remedy="Give https://name/ with --relay-url."
+            ) from None
+    return iroh.RelayMode.custom(relays)
 
 
 def _has_ipv6_loopback() -> bool:

@@ -1,0 +1,103 @@
+"""The nodes of a run as child processes of this one."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from pathlib import Path
+
+from ppsmoke.errors import PpError
+from ppsmoke.membership import local_config
+from ppsmoke.orchestrator.children import Child, ChildNode
+from ppsmoke.orchestrator.node_environment import node_environment
+from ppsmoke.orchestrator.node_source import Network, NodeNews, Site
+from ppsmoke.orchestrator.options import RunOptions, View
+from ppsmoke.resources import ResourceBook
+
+_CHILD_END_S = 10.0
+
+MakeChild = Callable[[int, Path], Child]
+
+
+class LocalNodes:
+    """A node source; see NodeSource."""
+
+    def __init__(self, options: RunOptions, view: View, make_child: MakeChild = ChildNode) -> None:
+        self._options = options
+        self._view = view
+        self._make_child = make_child
+        self._book = ResourceBook()
+        self.network = Network(
+            loopback_only=True, relay_urls=(), membership=local_config(options.deadlines.silence), remote=False
+        )
+        self.children: list[Child] = []
+
+    async def start(self, site: Site, news: NodeNews) -> None:
+        """All at one time, each told its predecessor's address once it is known.
+
+        Stage 0's too, since the edge from the last stage to the first must work with no relay to ask.
+        """
+        for index in range(self._options.num_stages):
+            await self._start_node(index, site, news)
+        tickets: list[str] = []
+        for child in self.children:
+            index = child.stage_index
+            self._view.waiting(f"waiting for the address of stage {index}")
+            if tickets:
+                child.tell_peers(list(dict.fromkeys([tickets[-1], tickets[0]])))
+            tickets.append(await child.address(self._options.deadlines.boot))
+            self._view.detail(f"stage {index}: {site.node_name(index)}, pid {child.pid}")
+
+    async def _start_node(self, index: int, site: Site, news: NodeNews) -> None:
+        child = self._make_child(index, self._options.log_dir / f"stage-{index}.log")
+        self.children.append(child)
+        self._book.enter("process", f"of stage {index}", child.end, deadline_s=_CHILD_END_S)
+        environment = node_environment(
+            self._options,
+            index,
+            inherited=os.environ,
+            seed_ticket=site.ticket,
+            node_key=site.node_key(index),
+            join_token=site.join_token,
+        )
+        await child.start(environment)
+        child.exited.add_done_callback(partial(_exited, child, news))
+
+    async def replace(self, stages: Mapping[int, str]) -> bool:
+        """A process that failed here would fail again."""
+        return False
+
+    def has_ended(self, stage: int) -> bool:
+        return stage < len(self.children) and self.children[stage].exited.done()
+
+    def log_tail(self, stage: int) -> list[str]:
+        return self.children[stage].log_tail() if stage < len(self.children) else []
+
+    def kill(self, stages: Iterable[int]) -> None:
+        """SIGKILL to every process of these stages, without waiting."""
+        for stage in stages:
+            self.children[stage].kill()
+
+    def interrupted(self, times: int, signal_name: str) -> None:
+        """Twice means now: every process of the run is killed, and that is verified as always."""
+        self._view.line(f"{signal_name} again: killing every process of the run")
+        self.kill(range(len(self.children)))
+
+    def describe(self) -> str:
+        return f"{len(self.children)} stages"
+
+    async def end(self, grace_s: float, why: PpError | None) -> None:
+        """Let the nodes go, wait a while for them to end by themselves, kill the rest, verify that all is gone."""
+        for child in self.children:
+            child.let_go()
+        running = [child.exited for child in self.children if child.pid is not None and not child.exited.done()]
+        if running and grace_s > 0:
+            await asyncio.wait(running, timeout=grace_s)
+        await self._book.end_all()
+
+
+def _exited(child: Child, news: NodeNews, exited: asyncio.Future[int]) -> None:
+    if not exited.cancelled():
+        news.node_ended(child.stage_index, child.death())
