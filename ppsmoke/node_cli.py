@@ -71,8 +71,9 @@ def exit_status(error: PpError) -> int:
 
 
 async def _run(settings: NodeSettings) -> None:
-    # Python code that computes (JSON, framing) would else keep the network thread waiting for 5 ms at a time.
-    sys.setswitchinterval(0.0005)
+    # Python code that computes in the main loop would else keep a data thread waiting for 5 ms. Beside a loop that is
+    # busy, a round trip over the step socket takes 0.7 ms with an interval of 0.5 ms and 0.25 ms with this one.
+    sys.setswitchinterval(0.00005)
     key = bytes.fromhex(settings.node_key) if settings.node_key else secrets.token_bytes(32)
     node = StageNode(settings, secret_key=key, announce=_announce)
     if settings.lifeline:
