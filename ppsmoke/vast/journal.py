@@ -35,8 +35,8 @@ def journal_dir(environ: Mapping[str, str]) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class RunHeader:
-    """The first line. `process_started`: seconds since the epoch, so that another process with the same `pid` is not
-    taken for this one; `host`: where that pid means something. `url`, `account`: whose instances these are."""
+    """The first line. `process_started`, `boot`: so that another process with the same `pid` is not taken for this one
+    (see lease_owner); `host`: where that pid means something. `url`, `account`: whose instances these are."""
 
     run_id: str
     pid: int
@@ -44,6 +44,7 @@ class RunHeader:
     host: str
     url: str
     account: str | None = None
+    boot: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +244,7 @@ def _header(told: dict[str, Any]) -> RunHeader | None:
             host=str(told["host"]),
             url=str(told["url"]),
             account=None if told.get("account") is None else str(told["account"]),
+            boot=str(told.get("boot") or ""),
         )
     except (KeyError, TypeError, ValueError):
         return None

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import platform
 from enum import Enum
+from pathlib import Path
 
 import psutil
 
 from ppsmoke.vast.journal import RunHeader
 
-_CLOCK_SLACK_S = 3.0  # start times are reckoned from the boot time, which moves when the clock is set
+# Where the kernel does not tell a start time that setting the clock leaves alone.
+_CLOCK_SLACK_S = 3.0
 
 
 class Life(Enum):
@@ -23,14 +25,9 @@ class Life(Enum):
 
 def header_of_this_process(run_id: str, url: str, account: str | None) -> RunHeader:
     """The journal's first line for a run of this process."""
-    return RunHeader(
-        run_id=run_id,
-        pid=os.getpid(),
-        process_started=psutil.Process().create_time(),
-        host=this_host(),
-        url=url,
-        account=account,
-    )
+    started = _started(os.getpid())
+    assert started is not None
+    return RunHeader(run_id, os.getpid(), started, this_host(), url, account, this_boot())
 
 
 def this_host() -> str:
@@ -39,21 +36,45 @@ def this_host() -> str:
         namespace = os.readlink("/proc/self/ns/pid")
     except OSError:
         namespace = ""
-    return f"{platform.node()} {namespace}".strip()
+    return " ".join(filter(None, (platform.node(), _read("/etc/machine-id")[:12], namespace)))
+
+
+def this_boot() -> str:
+    """Differs each time the machine was started; empty where the system does not tell."""
+    return _read("/proc/sys/kernel/random/boot_id")
 
 
 def life(header: RunHeader | None) -> Life:
     """Whether the process that wrote the journal is running."""
     if header is None or header.host != this_host():
         return Life.UNKNOWN
+    if header.boot != this_boot():
+        return Life.DEAD
     try:
-        process = psutil.Process(header.pid)
-        started = process.create_time()
-        ended = process.status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return Life.DEAD
-    except psutil.AccessDenied:  # someone else's process has the id now, or one that cannot be looked at
+        started = _started(header.pid)
+    except psutil.AccessDenied:
         return Life.UNKNOWN
-    if ended or abs(started - header.process_started) > _CLOCK_SLACK_S:
-        return Life.DEAD
-    return Life.ALIVE
+    slack = 0.0 if header.boot else _CLOCK_SLACK_S
+    return Life.DEAD if started is None or abs(started - header.process_started) > slack else Life.ALIVE
+
+
+def _started(pid: int) -> float | None:
+    """Seconds since the machine was started, else since the epoch; None for a process that has ended."""
+    if this_boot():
+        # "pid (name) state ...", where the name may hold anything; the 20th field after it is the time.
+        fields = _read(f"/proc/{pid}/stat").rpartition(") ")[2].split()
+        if len(fields) < 20 or fields[0] in "ZX":
+            return None
+        return int(fields[19]) / os.sysconf("SC_CLK_TCK")
+    try:
+        process = psutil.Process(pid)
+        return None if process.status() == psutil.STATUS_ZOMBIE else process.create_time()
+    except psutil.NoSuchProcess:
+        return None
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(errors="replace").strip()
+    except OSError:
+        return ""

@@ -14,13 +14,14 @@ import httpx
 
 from ppsmoke.errors import TooFewOffers
 from ppsmoke.vast.api_key import ApiKey
-from ppsmoke.vast.client import Timeouts, VastClient
+from ppsmoke.vast.client import VastClient
+from ppsmoke.vast.exchange import Timeouts
 from ppsmoke.vast.instance_logs import read_logs, write_logs
 from ppsmoke.vast.journal import Journal, RunHeader
 from ppsmoke.vast.lease_book import LeaseBook, Renting, new_book
 from ppsmoke.vast.lease_events import Entry, FindOffer
 from ppsmoke.vast.lease_labels import stage_label
-from ppsmoke.vast.lease_owner import this_host
+from ppsmoke.vast.lease_owner import this_boot, this_host
 from ppsmoke.vast.lease_records import BookState, Candidate, LeaseLimits, LeaseTimes
 from ppsmoke.vast.records import CreateRequest, Instance, Offer
 from tests.vast_emulator.account import Account
@@ -115,7 +116,7 @@ async def emulated(
 
 def dead_header(run_id: str = RUN_ID, url: str = "") -> RunHeader:
     """Of a process of this machine that is no more."""
-    return RunHeader(run_id, 2**22 + 1, 1.0, this_host(), url)
+    return RunHeader(run_id, 2**22 + 1, 1.0, this_host(), url, boot=this_boot())
 
 
 @dataclass(slots=True)

@@ -80,7 +80,7 @@ class Totals:
 
     def describe(self) -> str:
         return (
-            f"fault matrix: {self.cases} cases ({len(self.by_fault)} faults; {self.held} runs held their machines, "
+            f"fault matrix: {self.cases} cases of {len(self.by_fault)} kinds ({self.held} runs held their machines, "
             f"{self.teardowns} were ended by a teardown), {self.billed_after:.6f} USD billed after the end"
         )
 
@@ -93,6 +93,7 @@ class Outcome:
     """`reached`: the step came, or the case shows nothing. `left`: what the ledger shows alive at the end."""
 
     case: str
+    fault: str
     reached: bool = False
     held: bool = False
     error: PpError | None = None
@@ -106,7 +107,7 @@ class Outcome:
 
 async def run_case(step: Step, fault: str, directory: Path) -> Outcome:
     """One run in which `fault` strikes at `step`; a plus joins two that strike at once."""
-    outcome = Outcome(f"{step.name} x {fault}")
+    outcome = Outcome(f"{step.name} x {fault}", fault)
     async with asyncio.timeout(_CASE_S), emulated(timeout_s=_TIMEOUT_S) as cloud, cloud.client() as client:
         process = _Process(cloud, client, directory)
         strike = _Strike(cloud, step, fault, process)
@@ -124,7 +125,8 @@ async def run_whole(
     faults: str, directory: Path, *, chaos: float = 0.0, seed: int = 1, running_s: float = 20.0
 ) -> Outcome:
     """One run in which the emulator does as it is told from the beginning."""
-    outcome = Outcome(faults or f"chaos {chaos} seed {seed}", reached=True)
+    case = faults or f"chaos {chaos} seed {seed}"
+    outcome = Outcome(case, faults.partition("=")[2] or "chaos", reached=True)
     running = emulated(faults, timeout_s=_TIMEOUT_S, chaos=chaos, seed=seed)
     async with asyncio.timeout(_CASE_S), running as cloud, cloud.client() as client:
         cloud.running_s = running_s
@@ -139,7 +141,7 @@ async def _end(outcome: Outcome, cloud: Emulated, process: _Process, *, must_be_
     """What is left, and named; then, where something may be left, what a teardown makes of it."""
     TOTALS.cases += 1
     TOTALS.held += outcome.held
-    TOTALS.by_fault[outcome.case.rpartition(" x ")[2]] += 1
+    TOTALS.by_fault[outcome.fault] += 1
     ended = cloud.service.settle()
     left: list[str] = []
     if not process.dead:  # what a dead one has under way shows up when it does
@@ -206,7 +208,7 @@ class _Process:
         mortal = _Mortal(self, self._run.client, journal)
         try:
             offers = (await self._run.search())[:STAGES]
-            self._book = LeaseBook(mortal, mortal, self._run.fresh(), self._run.renting())  # type: ignore[arg-type]
+            self._book = LeaseBook(mortal, mortal, self._run.fresh(), self._run.renting())
             async with self._book as book:
                 await book.acquire(offers)
                 self.was_held = True

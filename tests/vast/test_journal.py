@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,12 +16,14 @@ import psutil
 import pytest
 
 from ppsmoke.errors import EnvironmentFault, NotEnoughDisk
+from ppsmoke.vast import lease_owner
 from ppsmoke.vast.journal import KEPT_CLOSED, Journal, RunHeader, journal_dir, read_journal, read_journals, replay
 from ppsmoke.vast.lease_events import Entry, Kind
 from ppsmoke.vast.lease_labels import stage_label
-from ppsmoke.vast.lease_owner import Life, header_of_this_process, life, this_host
+from ppsmoke.vast.lease_owner import Life, header_of_this_process, life, this_boot
 from ppsmoke.vast.lease_records import Lease, LeaseTimes, Standing
 
+ROOT = Path(__file__).parents[2]
 RUN_ID = "ab12" * 8
 HEADER = RunHeader(RUN_ID, 4242, 1000.5, "here", "https://vast.example", "123456")
 TIMES = LeaseTimes()
@@ -201,9 +204,7 @@ def test_a_process_killed_at_any_moment_leaves_a_readable_journal(tmp_path: Path
         "    journal.append(intent(0, f'n{number}'), at=WALL)\n"
         "    print(number, flush=True)\n"
     )
-    child = subprocess.Popen(
-        [sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE, cwd=Path(__file__).parents[2]
-    )
+    child = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE, cwd=ROOT)
     assert child.stdout is not None
     with child.stdout:
         for _ in range(20):
@@ -300,18 +301,28 @@ def test_this_process_is_alive() -> None:
     assert json.dumps(header.host)
 
 
-def test_a_process_that_ended_is_dead_also_before_it_is_waited_for() -> None:
-    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+def test_a_process_that_ended_is_dead_also_before_it_is_waited_for(tmp_path: Path) -> None:
+    program = (
+        "import sys, pathlib\n"
+        "from tests.vast.test_journal import *\n"
+        "Journal.begin(pathlib.Path(sys.argv[1]), header_of_this_process(RUN_ID, '', None), at=WALL)\n"
+        "print('begun', flush=True)\n"
+        "input()\n"
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT
+    )
     assert child.stdin is not None
-    started = psutil.Process(child.pid).create_time()
-    header = replace(header_of_this_process(RUN_ID, "", None), pid=child.pid, process_started=started)
-    assert life(header) is Life.ALIVE
-    child.kill()
-    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-    assert life(header) is Life.DEAD
-    with child.stdin:
+    assert child.stdout is not None
+    with child.stdin, child.stdout:
+        child.stdout.readline()
+        (record,) = read_journals(tmp_path)
+        assert life(record.header) is Life.ALIVE
+        child.kill()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        assert life(record.header) is Life.DEAD
         child.wait()
-    assert life(header) is Life.DEAD
+        assert life(record.header) is Life.DEAD
 
 
 def test_another_process_with_the_same_id_is_not_the_run() -> None:
@@ -319,7 +330,24 @@ def test_another_process_with_the_same_id_is_not_the_run() -> None:
     assert life(replace(header, process_started=header.process_started - 100)) is Life.DEAD
 
 
+@pytest.mark.skipif(not this_boot(), reason="this system tells no boot id")
+def test_setting_the_clock_and_starting_the_machine_anew_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    header = header_of_this_process(RUN_ID, "", None)
+    monkeypatch.setattr(time, "time", lambda: 0.0)
+    monkeypatch.setattr(psutil, "boot_time", lambda: 0.0)
+    assert life(header) is Life.ALIVE
+    assert life(replace(header, boot="another")) is Life.DEAD
+
+
+def test_where_the_system_tells_no_boot_a_start_time_has_some_slack(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease_owner, "this_boot", lambda: "")
+    header = header_of_this_process(RUN_ID, "", None)
+    assert life(replace(header, process_started=header.process_started + 1)) is Life.ALIVE
+    assert life(replace(header, process_started=header.process_started + 10)) is Life.DEAD
+    assert life(replace(header, pid=2**22 + 1)) is Life.DEAD
+
+
 def test_a_process_of_another_host_cannot_be_judged() -> None:
     assert life(replace(HEADER, host="elsewhere")) is Life.UNKNOWN
     assert life(None) is Life.UNKNOWN
-    assert life(replace(HEADER, host=this_host(), pid=2**22 + 1)) is Life.DEAD
+    assert life(replace(header_of_this_process(RUN_ID, "", None), pid=2**22 + 1)) is Life.DEAD

@@ -28,6 +28,7 @@ def main() -> int:
     parser.add_argument("--scale", type=float, default=1.0, help="0.01: its time passes a hundred times faster")
     parser.add_argument("--faults", default="", metavar="CALL:WHICH=NAME,...", help="see --list-faults")
     parser.add_argument("--chaos", type=float, default=0.0, metavar="P", help="probability that a call goes wrong")
+    parser.add_argument("--latency", type=float, default=0.0, metavar="S", help="real seconds until a call is heard")
     parser.add_argument("--credit", type=float, default=25.0, help="USD of the account")
     parser.add_argument("--real", action="store_true", help="instances run their start script as processes here")
     parser.add_argument("--list-faults", action="store_true", help="print the names and stop")
@@ -56,7 +57,7 @@ def main() -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: ended.set())
     try:
-        with serving(service, options.port) as server:
+        with serving(service, options.port, options.latency) as server:
             print(f"VAST_URL={server.url}", flush=True)
             ended.wait()
             now = service.settle()

@@ -22,9 +22,11 @@ class Server(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 64
 
-    def __init__(self, service: Service, port: int = 0) -> None:
+    def __init__(self, service: Service, port: int = 0, latency_s: float = 0.0) -> None:
+        """`latency_s`: how much later each call is heard, in real seconds."""
         super().__init__(("127.0.0.1", port), _Handler)
         self.service = service
+        self.latency_s = latency_s
         self.closing = threading.Event()
         service.base_url = self.url
 
@@ -38,9 +40,9 @@ class Server(ThreadingHTTPServer):
 
 
 @contextmanager
-def serving(service: Service, port: int = 0) -> Iterator[Server]:
+def serving(service: Service, port: int = 0, latency_s: float = 0.0) -> Iterator[Server]:
     """The service under an address of this machine, until the end of the block."""
-    server = Server(service, port)
+    server = Server(service, port, latency_s)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
     try:
@@ -72,6 +74,7 @@ class _Handler(BaseHTTPRequestHandler):
             key=key if scheme == "Bearer" else None,
             body=self.rfile.read(length),
         )
+        self.server.closing.wait(self.server.latency_s)
         self._send(self._react(request))
 
     do_GET = do_PUT = do_POST = do_DELETE = _handle
