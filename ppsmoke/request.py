@@ -63,12 +63,16 @@ class Model(Protocol):
     def stage_memory(self, layer_start: int, layer_end_exclusive: int, context: int) -> StageMemory: ...
 
 
-def open_model(model_id: str, path: Path | None) -> Model:
-    """The model at `path`, or the stub that `model_id` names. Raises EnvironmentFault for a file that cannot serve."""
+def open_model(model_id: str, path: Path | None, *, fetched_by_nodes: bool = False) -> Model:
+    """The model at `path`, or the stub that `model_id` names. Raises EnvironmentFault for a file that cannot serve.
+
+    fetched_by_nodes: of the file the header is enough; every node gets its share by the model's id, wherever it runs.
+    """
     if path is None:
         return StubInUse(model_id, parse_stub_model(model_id))
     gguf = open_gguf(path)
-    return GgufInUse(model_id, path, gguf, read_model_facts(gguf), Tokenizer.from_gguf(gguf.metadata))
+    tokenizer = Tokenizer.from_gguf(gguf.metadata)
+    return GgufInUse(model_id, path, gguf, read_model_facts(gguf), tokenizer, fetched_by_nodes)
 
 
 def open_fetched_model(model_id: str, path: Path) -> Model:
@@ -87,13 +91,16 @@ class GgufInUse:
     gguf: GgufFile
     facts: ModelFacts
     tokenizer: Tokenizer
+    fetched_by_nodes: bool = False
 
     @property
     def path(self) -> str:
-        return str(self.file.resolve())
+        return self.model_id if self.fetched_by_nodes else str(self.file.resolve())
 
     @property
     def source(self) -> GgufSource:
+        if self.fetched_by_nodes:
+            return GgufSource(kind="cache", key=self.model_id)
         paths = tuple(str(part.resolve()) for part in self.gguf.paths)
         return GgufSource(kind="file" if len(paths) == 1 else "split", paths=paths)
 

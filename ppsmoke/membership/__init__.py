@@ -10,7 +10,7 @@ from ppsmoke.membership.api import (
     describe_member,
     stage_name,
 )
-from ppsmoke.membership.patience import LOCAL_SILENCE_S, local_config
+from ppsmoke.membership.patience import LOCAL_SILENCE_S, WAN_SILENCE_S, local_config, wan_config
 from ppsmoke.membership.swim_membership import SwimMembership
 from ppsmoke.membership.table import MemberRow, table_json, table_lines
 
@@ -19,6 +19,7 @@ __all__ = [
     "EXIT_NAME",
     "LOCAL_SILENCE_S",
     "ORCHESTRATOR_NAME",
+    "WAN_SILENCE_S",
     "Member",
     "MemberRow",
     "MemberState",
@@ -29,4 +30,5 @@ __all__ = [
     "stage_name",
     "table_json",
     "table_lines",
+    "wan_config",
 ]

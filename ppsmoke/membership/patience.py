@@ -4,21 +4,31 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ppsmoke.membership.swim import LOCAL, SwimConfig
+from ppsmoke.membership.swim import LOCAL, WAN, SwimConfig
 
 LOCAL_SILENCE_S = 5.0
 """Within this every member of a local run has noticed that another one hangs; mostly it takes two or three seconds."""
+WAN_SILENCE_S = 30.0
+"""The same among machines that meet over relays; mostly it takes fifteen."""
 
 
 def local_config(silence_s: float = LOCAL_SILENCE_S) -> SwimConfig:
     """The local profile, made quicker or more patient in everything that judges; how news spreads stays as it is."""
-    factor = silence_s / LOCAL_SILENCE_S
+    return _judging(LOCAL, silence_s / LOCAL_SILENCE_S)
+
+
+def wan_config(silence_s: float = WAN_SILENCE_S) -> SwimConfig:
+    """The profile of machines far from each other, likewise."""
+    return _judging(WAN, silence_s / WAN_SILENCE_S)
+
+
+def _judging(profile: SwimConfig, factor: float) -> SwimConfig:
     return replace(
-        LOCAL,
-        probe_interval_s=LOCAL.probe_interval_s * factor,
-        direct_timeout_s=_times(LOCAL.direct_timeout_s, factor),
-        probe_timeout_s=_times(LOCAL.probe_timeout_s, factor),
-        suspicion_s=_times(LOCAL.suspicion_s, factor),
+        profile,
+        probe_interval_s=profile.probe_interval_s * factor,
+        direct_timeout_s=_times(profile.direct_timeout_s, factor),
+        probe_timeout_s=_times(profile.probe_timeout_s, factor),
+        suspicion_s=_times(profile.suspicion_s, factor),
     )
 
 

@@ -30,7 +30,7 @@ from ppsmoke.errors import (
     StageFaulted,
     WorkerDied,
 )
-from ppsmoke.membership import ENTRY_NAME, EXIT_NAME, Member, SwimMembership, local_config, stage_name
+from ppsmoke.membership import ENTRY_NAME, EXIT_NAME, Member, SwimMembership, local_config, stage_name, wan_config
 from ppsmoke.messages import (
     CONTROL_CHANNEL,
     ProvisionStage,
@@ -102,7 +102,7 @@ class StageNode(MeshEvents):
     async def run(self) -> None:
         """Boot, serve one run, stop."""
         settings = self._settings
-        endpoint = await Endpoint.bind(self._secret_key, loopback_only=True)
+        endpoint = await Endpoint.bind(self._secret_key, loopback_only=not settings.far, relay_urls=settings.seed_relay)
         self._mesh = Mesh(
             endpoint,
             run_id=settings.run_id,
@@ -124,7 +124,7 @@ class StageNode(MeshEvents):
             orchestrator_id=self._orchestrator,
             stage_index=settings.stage,
             stage_count=settings.num_stages,
-            config=local_config(settings.silence_limit),
+            config=(wan_config if settings.far else local_config)(settings.silence_limit),
             on_change=self._member_changed,
         )
         self._acceptor = EdgeAcceptor(self._mesh)

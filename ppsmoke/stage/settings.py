@@ -96,6 +96,12 @@ class NodeSettings:
     peer_direct: tuple[str, ...] = _variable(
         PEER_VARIABLE, "tickets of peers to know from the start, separated by commas", parse_tickets, default=()
     )
+    seed_relay: tuple[str, ...] = _variable(
+        "SEED_RELAY", "relays to be reached through, separated by commas", parse_tickets, default=()
+    )
+    far: bool = _variable(
+        "PP_FAR", "1: peers are on other machines; 0: loopback only, and quick to judge", _switch, default=False
+    )
     context: int = _variable("PP_CONTEXT", "positions of the KV cache", _whole(1), default=2048)
     device: str = _variable("PP_DEVICE", "tinygrad device; empty: the first that works", default="")
     stub: bool = _variable(

@@ -31,6 +31,8 @@ OPTIONAL = {
     "PP_STEP_TIMEOUT": ("4", "step_timeout", 4.0),
     "PP_STOP_TIMEOUT": ("5", "stop_timeout", 5.0),
     "PP_SILENCE_LIMIT": ("6", "silence_limit", 6.0),
+    "SEED_RELAY": ("https://a.test/, https://b.test/", "seed_relay", ("https://a.test/", "https://b.test/")),
+    "PP_FAR": ("1", "far", True),
     "PP_HEARD_FILE": ("/root/heard", "heard_file", "/root/heard"),
 }
 NUMBERS = ["STAGE", "NUM_STAGES", "PP_CONTEXT", *(name for name in OPTIONAL if name.endswith(("TIMEOUT", "LIMIT")))]
