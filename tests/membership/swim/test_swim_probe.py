@@ -77,6 +77,8 @@ def test_a_lost_datagram_is_repeated_on_the_reliable_stream_and_through_all_help
     helpers = sent(actions, Kind.PING_REQ)
     assert len({asked.to for asked, _ in helpers}) == CONFIG.indirect_probes
     assert all(asked.reliable and got.body.target == node(1) for asked, got in helpers)
+    left_ms = (CONFIG.probe_timeout_s[0] - CONFIG.direct_timeout_s[1]) * 1000
+    assert all(left_ms - 1 <= got.body.budget_ms < CONFIG.probe_timeout_s[0] * 1000 for _, got in helpers)
     assert state(swim, 1) == ("alive", 0)
     swim.receive(node(1), ack(1, again), now + 0.3)
     assert changes(run_until(swim, now + 0.7, acks(1, 2, 3, 4, 5)), 1) == []
