@@ -12,7 +12,7 @@ from ppsmoke.packed_weights import packed_bytes
 PREFILL_ROWS = 32  # tokens in one pass of the plain engine's prefill kernels
 CONTEXT_STEP = 128  # its attention reads whole steps of this many positions
 KERNEL_CHUNK = 32  # tokens that the C kernels work on together
-KERNEL_SPAN = 128  # positions that lie together in their cache
+KERNEL_SPAN = 256  # positions that lie together in their cache
 ENGINES = ("kernels", "plain")
 _FLOAT_BYTES = 4
 # Interpreter, numpy, tinygrad and its compiled kernels, measured.

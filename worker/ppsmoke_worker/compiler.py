@@ -148,5 +148,5 @@ def _machine() -> str:
 
 def _last_line(stderr: bytes) -> str:
     lines = stderr.decode(errors="replace").strip().splitlines()
-    errors = [line for line in lines if "error" in line]
+    errors = [line for line in lines if "error:" in line]
     return (errors or lines or ["it made no object file and said nothing"])[-1][:200]

@@ -157,7 +157,7 @@ class KernelEngine:
         self.reset("")
 
     def _new_cache(self) -> Region:
-        return Region(self._program.stage.cache_floats * _FLOAT_BYTES, huge=True)
+        return Region(self._program.stage.cache_bytes, huge=True)
 
 
 def _sizes(facts: ModelFacts, formats: Sequence[int]) -> dict[str, str]:

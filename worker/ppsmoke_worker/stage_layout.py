@@ -23,7 +23,7 @@ class Block(ctypes.Structure):
 
 
 class Stage(ctypes.Structure):
-    """`shared_floats`, `own_floats` and `cache_floats` are answers; what follows `futex_number` is the kernel's own."""
+    """`shared_floats`, `own_floats` and `cache_bytes` are answers; what follows `futex_number` is the kernel's own."""
 
     _fields_: ClassVar = [
         ("blocks", _Word),
@@ -31,7 +31,7 @@ class Stage(ctypes.Structure):
         ("output_norm", _Word),
         ("head", Matrix),
         *((name, _Word) for name in ("rope", "context", "shared", "own")),
-        *((name, _Word) for name in ("shared_floats", "own_floats", "cache_floats")),
+        *((name, _Word) for name in ("shared_floats", "own_floats", "cache_bytes")),
         ("padding", _Word * 2),
         *((name, _Word) for name in ("syscall", "futex_number")),
         ("kernels_own", _Word * 60),

@@ -21,20 +21,22 @@ struct model {
   float* own;         // each thread's, one behind the other
 };
 
+struct span;
+
 // What one call does. Rows are HIDDEN floats.
 struct pass {
   i64 threads;
   i64 position, tokens;
   const float* rows;
   float* result;  // or 0
-  float* cache;   // of the request, see keys_of; or 0: only the head is computed
+  struct span* cache;  // of the request, see span_of; or 0: only the head is computed
   float* logits;  // of the last row, or 0
 };
 
 // All that a call finds in memory, written by the engine but for what is said there and for the three sizes.
 struct stage {
   struct model model;
-  i64 shared_floats, own_floats, cache_floats;  // of all threads, of each thread, of a cache
+  i64 shared_floats, own_floats, cache_bytes;  // of all threads, of each thread, of a cache
   struct team team;
   struct pass shown;  // to the helping threads
 };
@@ -49,32 +51,44 @@ _Static_assert(__builtin_offsetof(struct stage, team) == 128, "the engine's layo
 #define SCALE (1.0f / __builtin_sqrtf(HEAD_DIM))
 
 // A cache is cut into spans of positions, each with the keys and values of all blocks, so that it can lie in large pages
-// and still takes no memory for positions that were never reached. In a span keys lie with positions along the lanes,
-// [position / 16][dimension][16], and values with dimensions along them, [position][dimension].
-#define SPAN 128
-#define SPAN_FLOATS (SPAN * (HEAD_DIM + VALUE_DIM))  // of one head
+// and still takes no memory for positions that were never reached. In a span keys lie with positions along the lanes and
+// values with dimensions along them.
+#define SPAN 256
+struct span {  // of one head in one block
+  float keys[SPAN / LANES][HEAD_DIM][LANES];
+  float values[SPAN][VALUE_DIM];
+};
+
+// What one query head gets from one span: values weighted by exp(score - highest), and the sum of these weights.
+struct part {
+  float mixed[VALUE_DIM];
+  float highest, sum;
+  float padding[LANES - 2];
+};
 
 // Activations that all threads work on, CHUNK rows each.
 #define AT_ROWS 0
 #define AT_QUERIES (AT_ROWS + CHUNK * HIDDEN_PADDED)
 #define AT_KEYS (AT_QUERIES + CHUNK * QUERIES)
 #define AT_VALUES (AT_KEYS + CHUNK * KEYS)
-#define AT_MIXED (AT_VALUES + CHUNK * KEYS)
-#define AT_INNER (AT_MIXED + CHUNK * QUERIES)
-#define SHARED_FLOATS (AT_INNER + CHUNK * FFN_PADDED)
+#define AT_INNER (AT_VALUES + CHUNK * KEYS)
+#define AT_PARTS (AT_INNER + CHUNK * FFN_PADDED)  // a part for each row, head and span
+#define SHARED_FLOATS(context) (AT_PARTS + CHUNK * HEADS * ((context) / SPAN) * (i64)(sizeof(struct part) / 4))
 
-// Each thread's own: normalised rows; what a product needs of its activations; two tiles of products; scores.
+// Each thread's own: normalised rows; mixed values; what a product needs of its activations; two tiles of products; scores
+// of the heads that share a key.
 #define MAX2(a, b) ((a) > (b) ? (a) : (b))
 #define WIDEST MAX2(MAX2(HIDDEN_PADDED, FFN_PADDED), QUERIES)
 #define SUMS ROUND_UP(WIDEST / HALF_GROUP, LANES)
 #define OWN_NORMED 0
-#define OWN_FOR_4_BITS (OWN_NORMED + CHUNK * HIDDEN_PADDED)
+#define OWN_MIXED (OWN_NORMED + CHUNK * HIDDEN_PADDED)
+#define OWN_FOR_4_BITS (OWN_MIXED + CHUNK * QUERIES)
 #define OWN_FOR_8_BITS (OWN_FOR_4_BITS + HAS_4_BITS * CHUNK * WIDEST)
 #define OWN_SUMS (OWN_FOR_8_BITS + HAS_8_BITS * CHUNK * WIDEST)
 #define OWN_TILE (OWN_SUMS + CHUNK * SUMS)
 #define OWN_SECOND_TILE (OWN_TILE + CHUNK * TILE)
 #define OWN_SCORES (OWN_SECOND_TILE + CHUNK * TILE)
-#define OWN_FLOATS(context) (OWN_SCORES + HEADS_A_KV * (context))
+#define OWN_FLOATS (OWN_SCORES + HEADS_A_KV * SPAN)
 
 struct thread {
   struct walk walk;
@@ -157,12 +171,8 @@ static void rotate(float* head, const float* angles) {
   }
 }
 
-INLINE float* keys_of(const struct thread* thread, i64 block, i64 head, i64 position) {
-  return thread->pass->cache + ((position / SPAN * thread->model->blocks + block) * KV_HEADS + head) * SPAN_FLOATS;
-}
-
-INLINE float* values_of(const struct thread* thread, i64 block, i64 head, i64 position) {
-  return keys_of(thread, block, head, position) + SPAN * HEAD_DIM;
+INLINE struct span* span_of(const struct thread* thread, i64 block, i64 head, i64 position) {
+  return thread->pass->cache + (position / SPAN * thread->model->blocks + block) * KV_HEADS + head;
 }
 
 // Positions enter queries and keys; keys and values enter the cache. A piece is one key/value head of the chunk.
@@ -180,29 +190,26 @@ static void remember(struct thread* thread, i64 index) {
       float* key = thread->shared + AT_KEYS + t * KEYS + piece * HEAD_DIM;
       if (QK_NORM) normalise(key, key, block->key_norm, HEAD_DIM);
       rotate(key, angles);
-      float* keys = keys_of(thread, index, piece, position) + in_span / LANES * HEAD_DIM * LANES + in_span % LANES;
-      for (int d = 0; d < HEAD_DIM; d++) keys[d * LANES] = key[d];
-      float* values = values_of(thread, index, piece, position) + in_span * VALUE_DIM;
       const float* value = thread->shared + AT_VALUES + t * KEYS + piece * HEAD_DIM;
-      for (int d = 0; d < HEAD_DIM; d++) values[d] = value[d];
+      struct span* span = span_of(thread, index, piece, position);
+      for (int d = 0; d < HEAD_DIM; d++) span->keys[in_span / LANES][d][in_span % LANES] = key[d];
+      for (int d = 0; d < HEAD_DIM; d++) span->values[in_span][d] = value[d];
     }
   next_phase(&thread->walk);
 }
 
-// Scores of the heads that share one of keys against `visible` positions, positions along the lanes; the padding gets
-// -1e30. Gives each head's highest score, still by lane.
-static void score(const struct thread* thread, i64 block, i64 kv_head, const float* query, i64 visible,
-                  vf32 highest[HEADS_A_KV]) {
+// Scores of the heads that share a key, SPAN apart, against the first `visible` positions of a span; behind these up to a
+// whole vector -1e30. Gives each head's highest score.
+static void score(float* scores, float highest[HEADS_A_KV], const float* query, const struct span* span, i64 visible) {
   const vi32 lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-  const i64 context = thread->model->context;
-  const float* keys = 0;
-  UNROLL for (int head = 0; head < HEADS_A_KV; head++) highest[head] = all_lanes(-1e30f);
-  for (i64 first = 0; first < visible; first += LANES, keys += HEAD_DIM * LANES) {
-    if (first % SPAN == 0) keys = keys_of(thread, block, kv_head, first);
+  vf32 highest_by_lane[HEADS_A_KV];
+  UNROLL for (int head = 0; head < HEADS_A_KV; head++) highest_by_lane[head] = all_lanes(-1e30f);
+  for (i64 first = 0; first < visible; first += LANES) {
+    const float(*keys)[LANES] = span->keys[first / LANES];
     vf32 even[HEADS_A_KV], odd[HEADS_A_KV];
     UNROLL for (int head = 0; head < HEADS_A_KV; head++) even[head] = odd[head] = (vf32){};
     for (int d = 0; d < HEAD_DIM; d += 2) {
-      const vf32 here = *(const vf32*)(keys + d * LANES), next = *(const vf32*)(keys + (d + 1) * LANES);
+      const vf32 here = *(const vf32*)keys[d], next = *(const vf32*)keys[d + 1];
       UNROLL for (int head = 0; head < HEADS_A_KV; head++) {
         even[head] += query[head * HEAD_DIM + d] * here;
         odd[head] += query[head * HEAD_DIM + d + 1] * next;
@@ -211,22 +218,22 @@ static void score(const struct thread* thread, i64 block, i64 kv_head, const flo
     const vi32 seen = lane + (int)first < (int)visible;
     UNROLL for (int head = 0; head < HEADS_A_KV; head++) {
       const vf32 s = where(seen, (even[head] + odd[head]) * SCALE, all_lanes(-1e30f));
-      highest[head] = where(s > highest[head], s, highest[head]);
-      *(vf32*)(thread->own + OWN_SCORES + head * context + first) = s;
+      highest_by_lane[head] = where(s > highest_by_lane[head], s, highest_by_lane[head]);
+      *(vf32*)(scores + head * SPAN + first) = s;
     }
   }
+  for (int head = 0; head < HEADS_A_KV; head++) highest[head] = max_lanes(highest_by_lane[head]);
 }
 
-// Scores become shares; returns one over their sum.
-static float soften(float* scores, vf32 highest, i64 visible) {
-  const float max = max_lanes(highest);
+// Scores of one head become weights; returns their sum.
+static float soften(float* scores, float highest, i64 visible) {
   vf32 sum = {};
-  for (i64 i = 0; i < visible; i += LANES) {
-    const vf32 share = exp_lanes(*(const vf32*)(scores + i) - max);
-    *(vf32*)(scores + i) = share;
-    sum += share;
+  for (i64 first = 0; first < visible; first += LANES) {
+    const vf32 weight = exp_lanes(*(const vf32*)(scores + first) - highest);
+    *(vf32*)(scores + first) = weight;
+    sum += weight;
   }
-  return 1.0f / sum_lanes(sum);
+  return sum_lanes(sum);
 }
 
 // The sums of all these heads and vectors stay in registers.
@@ -236,57 +243,81 @@ static float soften(float* scores, vf32 highest, i64 visible) {
 #define VALUE_VECTORS_AT_ONCE (HEADS_A_KV > 3 ? 1 : 2)
 #endif
 
-INLINE void mix_part(const struct thread* thread, i64 block, i64 kv_head, i64 visible, const float factors[HEADS_A_KV],
-                     float* out, const int first, const int vectors) {
-  const i64 context = thread->model->context;
+// Dimensions from `first` on of the weighted values; the parts of the heads are `stride` apart.
+INLINE void mix(struct part* parts, i64 stride, const float* weights, const struct span* span, i64 visible,
+                const int first, const int vectors) {
   vf32 sum[HEADS_A_KV][VALUE_VECTORS_AT_ONCE];
   UNROLL for (int head = 0; head < HEADS_A_KV; head++)
     UNROLL for (int v = 0; v < vectors; v++) sum[head][v] = (vf32){};
-  for (i64 span = 0; span < visible; span += SPAN) {
-    const float *values = values_of(thread, block, kv_head, span) + first, *shares = thread->own + OWN_SCORES + span;
-    const i64 count = visible - span < SPAN ? visible - span : SPAN;
-    for (i64 p = 0; p < count; p++)
-      UNROLL for (int v = 0; v < vectors; v++) {
-        const vf32 value = *(const vf32*)(values + p * VALUE_DIM + v * LANES);
-        UNROLL for (int head = 0; head < HEADS_A_KV; head++) sum[head][v] += shares[head * context + p] * value;
-      }
-  }
-  UNROLL for (int head = 0; head < HEADS_A_KV; head++)
+  for (i64 p = 0; p < visible; p++)
     UNROLL for (int v = 0; v < vectors; v++) {
-      const vf32 mixed = sum[head][v] * factors[head];
-      const int dimension = first + v * LANES;
-      if (dimension + LANES <= HEAD_DIM)
-        *(vf32_anywhere*)(out + head * HEAD_DIM + dimension) = mixed;
-      else
-        for (int i = 0; dimension + i < HEAD_DIM; i++) out[head * HEAD_DIM + dimension + i] = mixed[i];
+      const vf32 value = *(const vf32*)(span->values[p] + first + v * LANES);
+      UNROLL for (int head = 0; head < HEADS_A_KV; head++) sum[head][v] += weights[head * SPAN + p] * value;
     }
+  UNROLL for (int head = 0; head < HEADS_A_KV; head++)
+    UNROLL for (int v = 0; v < vectors; v++) *(vf32*)(parts[head * stride].mixed + first + v * LANES) = sum[head][v];
 }
 
-// A piece is one token and one key/value head.
+INLINE struct part* attention_parts(const struct thread* thread, i64 row, i64 head) {
+  const i64 spans = thread->model->context / SPAN;
+  return (struct part*)(thread->shared + AT_PARTS) + (row * HEADS + head) * spans;
+}
+
+// A piece is one row, one key/value head, one span: so even one row at a long context is work for several threads.
 static void attend(struct thread* thread, i64 block) {
-  const i64 context = thread->model->context;
-  FOR_EACH_PIECE(&thread->walk, thread->count * KV_HEADS) {
-    const i64 t = piece / KV_HEADS, kv_head = piece % KV_HEADS, visible = thread->position + t + 1;
-    const i64 first_head = kv_head * HEADS_A_KV * HEAD_DIM;
-    vf32 highest[HEADS_A_KV];
-    float factors[HEADS_A_KV];
-    score(thread, block, kv_head, thread->shared + AT_QUERIES + t * QUERIES + first_head, visible, highest);
-    for (int head = 0; head < HEADS_A_KV; head++)
-      factors[head] = soften(thread->own + OWN_SCORES + head * context, highest[head], visible);
-    float* out = thread->shared + AT_MIXED + t * QUERIES + first_head;
+  const i64 spans = (thread->position + thread->count - 1) / SPAN + 1, stride = thread->model->context / SPAN;
+  float *scores = thread->own + OWN_SCORES, highest[HEADS_A_KV];
+  FOR_EACH_PIECE(&thread->walk, thread->count * KV_HEADS * spans) {
+    const i64 index = piece % spans, kv_head = piece / spans % KV_HEADS, t = piece / spans / KV_HEADS;
+    const i64 behind = thread->position + t + 1 - index * SPAN, visible = behind < SPAN ? behind : SPAN;
+    if (visible <= 0) continue;
+    const struct span* span = span_of(thread, block, kv_head, index * SPAN);
+    struct part* parts = attention_parts(thread, t, kv_head * HEADS_A_KV) + index;
+    score(scores, highest, thread->shared + AT_QUERIES + t * QUERIES + kv_head * HEADS_A_KV * HEAD_DIM, span, visible);
+    for (int head = 0; head < HEADS_A_KV; head++) {
+      parts[head * stride].highest = highest[head];
+      parts[head * stride].sum = soften(scores + head * SPAN, highest[head], visible);
+    }
     int d = 0;
     for (; d + VALUE_VECTORS_AT_ONCE * LANES <= VALUE_DIM; d += VALUE_VECTORS_AT_ONCE * LANES)
-      mix_part(thread, block, kv_head, visible, factors, out, d, VALUE_VECTORS_AT_ONCE);
-    for (; d < VALUE_DIM; d += LANES) mix_part(thread, block, kv_head, visible, factors, out, d, 1);
+      mix(parts, stride, scores, span, visible, d, VALUE_VECTORS_AT_ONCE);
+    for (; d < VALUE_DIM; d += LANES) mix(parts, stride, scores, span, visible, d, 1);
   }
   next_phase(&thread->walk);
 }
 
+// One head's parts put together, in the order of the spans.
+static void join_parts(float* out, const struct part* parts, i64 spans) {
+  float highest = -1e30f, sum = 0;
+  vf32 mixed[VALUE_DIM / LANES];
+  for (int v = 0; v < VALUE_DIM / LANES; v++) mixed[v] = (vf32){};
+  for (i64 i = 0; i < spans; i++) highest = parts[i].highest > highest ? parts[i].highest : highest;
+  for (i64 i = 0; i < spans; i++) {
+    const float weight = exp_lanes(all_lanes(parts[i].highest - highest))[0];
+    sum += weight * parts[i].sum;
+    for (int v = 0; v < VALUE_DIM / LANES; v++) mixed[v] += weight * *(const vf32*)(parts[i].mixed + v * LANES);
+  }
+  const float factor = 1.0f / sum;
+  for (int d = 0; d < HEAD_DIM; d++) out[d] = mixed[d / LANES][d % LANES] * factor;
+}
+
+static struct activations attended_rows(struct thread* thread) {
+  float* mixed = thread->own + OWN_MIXED;
+  for (i64 t = 0; t < thread->count; t++)
+    for (i64 head = 0; head < HEADS; head++)
+      join_parts(mixed + t * QUERIES + head * HEAD_DIM, attention_parts(thread, t, head), (thread->position + t) / SPAN + 1);
+  return prepare(thread, mixed, QUERIES, HEADS * HEAD_DIM, thread->count);
+}
+
+static struct activations inner_rows(struct thread* thread) {
+  return prepare(thread, thread->shared + AT_INNER, FFN_PADDED, FFN, thread->count);
+}
+
 // Adds a product to the rows.
-static void project_back(struct thread* thread, const struct matrix* matrix, i64 from, i64 stride) {
+static void project_back(struct thread* thread, const struct matrix* matrix,
+                         struct activations (*activations)(struct thread*)) {
   if (phase_is_open(&thread->walk)) {
-    const struct activations in =
-        prepare(thread, thread->shared + from, stride, matrix->groups * GROUP, thread->count);
+    const struct activations in = activations(thread);
     float *product = thread->own + OWN_TILE, *rows = thread->shared + AT_ROWS;
     FOR_EACH_PIECE(&thread->walk, matrix->tiles) {
       multiply_tile(product, matrix, piece, &in, thread->count);
@@ -356,9 +387,9 @@ static void run_pass(struct thread* thread) {
       queries_keys_values(thread, block);
       remember(thread, index);
       attend(thread, index);
-      project_back(thread, &block->output, AT_MIXED, QUERIES);
+      project_back(thread, &block->output, attended_rows);
       gate_and_up(thread, block);
-      project_back(thread, &block->down, AT_INNER, FFN_PADDED);
+      project_back(thread, &block->down, inner_rows);
     }
     if (pass->result) give_rows(thread, done);
   }
@@ -368,7 +399,7 @@ static void run_pass(struct thread* thread) {
 static struct thread thread_of(struct stage* stage, const struct pass* pass, i64 index) {
   const struct walk walk = {&stage->team, open_phase(&stage->team), pass->threads == 1, 0};
   const struct model* model = &stage->model;
-  return (struct thread){walk, model, pass, model->shared, model->own + index * OWN_FLOATS(model->context), 0, 0};
+  return (struct thread){walk, model, pass, model->shared, model->own + index * OWN_FLOATS, 0, 0};
 }
 
 // One pass by this thread and, if there are to be several, by those that wait in help().
@@ -410,9 +441,9 @@ struct job {
 
 void pp_stage(struct stage* stage, struct job* job) {
   if (job->thread == MEASURE) {
-    stage->shared_floats = SHARED_FLOATS;
-    stage->own_floats = OWN_FLOATS(stage->model.context);
-    stage->cache_floats = stage->model.context / SPAN * stage->model.blocks * KV_HEADS * SPAN_FLOATS;
+    stage->shared_floats = SHARED_FLOATS(stage->model.context);
+    stage->own_floats = OWN_FLOATS;
+    stage->cache_bytes = stage->model.context / SPAN * stage->model.blocks * KV_HEADS * sizeof(struct span);
   } else if (job->thread == STOP) {
     dismiss(&stage->team);
   } else if (job->thread == 0) {
