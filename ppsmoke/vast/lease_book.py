@@ -15,27 +15,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine, Sequence
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from ppsmoke.errors import CreateFailed, EnvironmentFault, Interrupted, PpError, RunFailed, VastKeyRejected
+from ppsmoke.errors import EnvironmentFault, Interrupted, PpError, RunFailed
 from ppsmoke.vast import lease
 from ppsmoke.vast.client import VastApi
-from ppsmoke.vast.instance_state import Readiness, judge
+from ppsmoke.vast.lease_calls import LeaseCalls, OfferSource, Renting, reason_of
 from ppsmoke.vast.lease_events import (
     Acquire,
     Action,
     Create,
-    Created,
-    CreateRefused,
-    CreateUnknown,
     Destroy,
-    DestroyAnswered,
     Done,
     Entry,
     Event,
@@ -45,12 +39,7 @@ from ppsmoke.vast.lease_events import (
     Hurry,
     Kind,
     List,
-    Listed,
-    ListFailed,
-    LogsSaved,
     Lost,
-    NoOffer,
-    OfferFound,
     Record,
     Recorded,
     RecordFailed,
@@ -58,25 +47,16 @@ from ppsmoke.vast.lease_events import (
     Remember,
     ReplaceHost,
     SaveLogs,
-    Seen,
     Tick,
-    Verdict,
 )
-from ppsmoke.vast.lease_labels import run_label, stage_label
-from ppsmoke.vast.lease_records import BookState, Candidate, LeaseLimits, LeaseTimes, Phase, Standing, spent
+from ppsmoke.vast.lease_labels import run_label
+from ppsmoke.vast.lease_records import BookState, LeaseLimits, LeaseTimes, Phase, spent
 from ppsmoke.vast.lease_report import Unverified, unverified
-from ppsmoke.vast.records import CreateRequest, Instance, Offer, parse_instance
+from ppsmoke.vast.records import Instance, Offer
+
+__all__ = ["Entries", "LeaseBook", "OfferSource", "Renting", "new_book"]
 
 log = logging.getLogger("ppsmoke.vast")
-
-_VERDICTS = {Readiness.WAIT: Verdict.WAIT, Readiness.READY: Verdict.READY, Readiness.FAILED: Verdict.FAILED}
-
-
-class OfferSource(Protocol):
-    """Where a machine comes from when the one chosen first is gone or has failed."""
-
-    async def another(self, wish: FindOffer) -> Offer:
-        """An offer as the wish asks. Raises TooFewOffers, VastFailed."""
 
 
 class Entries(Protocol):
@@ -84,25 +64,6 @@ class Entries(Protocol):
 
     def append(self, entry: Entry, *, at: float) -> None:
         """On the disk when it returns. Raises EnvironmentFault."""
-
-
-@dataclass(frozen=True, slots=True)
-class Renting:
-    """What renting takes, beside the API, and whom it tells.
-
-    `request_for`: the create call for a candidate, whose label it must carry. `save_logs`: keep an instance's logs; it
-    may fail. `remember`: keep a failed machine's id, with the reason. `on_lost`: a held instance failed, with its stage
-    and the reason. `running_s`: how long an offer's machine may take to `running`; None is the book's time.
-    """
-
-    run_id: str
-    request_for: Callable[[Candidate], CreateRequest]
-    offers: OfferSource
-    save_logs: Callable[[Instance], Awaitable[None]]
-    remember: Callable[[int, str], None]
-    on_lost: Callable[[int, str], None]
-    running_s: Callable[[Offer], float | None] = lambda offer: None
-    new_nonce: Callable[[], str] = lambda: secrets.token_hex(4)
 
 
 def new_book(
@@ -127,12 +88,10 @@ class LeaseBook:
     ) -> None:
         """`renting` None: only to release what `state` holds. `news` gets every entry when it goes to the journal.
         `call_limit_s` bounds a call to the API that does not come back by itself."""
-        self._api = api
+        self._calls = LeaseCalls(api, renting, call_limit_s)
         self._journal = journal
         self.state = state
-        self._renting = renting
         self._news = news
-        self._call_limit_s = call_limit_s
         self._loop = asyncio.get_running_loop()
         self._queue: deque[Event] = deque()
         self._dispatching = False
@@ -141,8 +100,6 @@ class LeaseBook:
         self._changed = asyncio.Event()
         self._done = asyncio.Event()
         self._broken = False
-        self._requests: dict[str, CreateRequest] = {}
-        self._seen: dict[int, Instance] = {}
         self._journal_failed = False
         self._interruptions = 0
 
@@ -171,7 +128,7 @@ class LeaseBook:
         Raises the reason as soon as the book rolls back: `release` then waits for the end of that. There is no deadline
         in here but those of the times and limits; a budget of the run is kept by releasing.
         """
-        self._post(Acquire(tuple(self._candidate(stage, offer) for stage, offer in enumerate(offers))))
+        self._post(Acquire(tuple(self._calls.candidate(stage, offer) for stage, offer in enumerate(offers))))
         return await self._held()
 
     async def replace(self, stage: int, reason: str) -> tuple[Instance, ...]:
@@ -239,7 +196,7 @@ class LeaseBook:
             self._step(event)
         except Exception as error:
             log.exception("the lease book broke at %s", type(event).__name__)
-            now, what = self._loop.time(), f"a fault of this program ended the renting: {_reason(error)}"
+            now, what = self._loop.time(), f"a fault of this program ended the renting: {reason_of(error)}"
             if self._broken:
                 self.state = lease.given_up(self.state, now, what)
                 self._done.set()
@@ -262,19 +219,19 @@ class LeaseBook:
             case Record(entry):
                 self._record(entry)
             case Create(candidate):
-                self._spawn(self._create(candidate))
+                self._spawn(self._calls.create(candidate))
             case FindOffer():
-                self._spawn(self._find_offer(action))
+                self._spawn(self._calls.find_offer(action))
             case List():
-                self._spawn(self._list())
+                self._spawn(self._calls.list_all(self._loop.time(), lambda: self.state.leases))
             case Destroy(instance_id):
-                self._spawn(self._destroy(instance_id))
+                self._spawn(self._calls.destroy(instance_id))
             case SaveLogs(label, _, instance_id):
-                self._spawn(self._save_logs(label, instance_id))
+                self._spawn(self._calls.save_logs(label, instance_id, self.state.times.logs))
             case Remember(machine_id, reason):
-                self._tell(self._rents.remember, machine_id, reason)
+                self._tell(self._calls.renting.remember, machine_id, reason)
             case Lost(stage, reason):
-                self._tell(self._rents.on_lost, stage, reason)
+                self._tell(self._calls.renting.on_lost, stage, reason)
             case Held():
                 pass  # `_held` looks at the phase
             case Done():
@@ -287,7 +244,7 @@ class LeaseBook:
         if self.state.phase is not Phase.HELD:
             raise self.state.error or RunFailed("the rented machines were given back", phase="renting")
         leases = [self.state.of_stage(stage) for stage in range(self.state.num_stages)]
-        return tuple(self._seen[x.ids[0]] for x in leases if x is not None)
+        return tuple(self._calls.seen[x.ids[0]] for x in leases if x is not None)
 
     def _record(self, entry: Entry) -> None:
         self._tell(self._news, entry)
@@ -303,113 +260,6 @@ class LeaseBook:
         if entry.kind is Kind.INTENT and entry.label is not None:
             self._post(Recorded(entry.label))
 
-    # ---- calls; each ends in exactly one event, whatever happens
-
-    async def _create(self, candidate: Candidate) -> None:
-        label = candidate.label
-        try:
-            request = self._rents.request_for(candidate)
-            if request.label != label:
-                raise ValueError(f"the request for {label} is labelled {request.label}")
-        except (PpError, ValueError) as error:
-            refused = error if isinstance(error, PpError) else RunFailed(str(error), phase="renting")
-            self._post(CreateRefused(label, False, refused))
-            return
-        self._requests[label] = request
-        try:
-            async with asyncio.timeout(self._call_limit_s):
-                instance_id = await self._api.create(candidate.offer_id, request)
-        except CreateFailed as error:
-            if error.outcome == "unknown":
-                self._post(CreateUnknown(label, str(error), error.created_instance_id))
-            else:
-                self._post(CreateRefused(label, error.try_another, error, error.created_instance_id))
-        except Exception as error:  # whatever it was, the request may have been sent
-            self._post(CreateUnknown(label, _reason(error)))
-        else:
-            self._post(Created(label, instance_id))
-
-    async def _find_offer(self, wish: FindOffer) -> None:
-        try:
-            async with asyncio.timeout(self._call_limit_s):
-                offer = await self._rents.offers.another(wish)
-        except PpError as error:
-            self._post(NoOffer(wish.stage, error))
-        except Exception as error:
-            what = f"stage {wish.stage}: no other offer could be found: {_reason(error)}"
-            self._post(NoOffer(wish.stage, RunFailed(what, stage=wish.stage, phase="renting")))
-        else:
-            self._post(OfferFound(self._candidate(wish.stage, offer)))
-
-    async def _list(self) -> None:
-        began = self._loop.time()
-        try:
-            async with asyncio.timeout(self._call_limit_s):
-                instances = await self._api.list_instances(patience_s=0.0)
-        except Exception as error:
-            log.debug("a listing failed: %s", error)
-            self._post(ListFailed(_reason(error), refused=isinstance(error, VastKeyRejected)))
-            return
-        self._seen |= {instance.id: instance for instance in instances}
-        self._post(Listed(tuple(self._as_seen(instance) for instance in instances), began))
-
-    async def _destroy(self, instance_id: int) -> None:
-        try:
-            async with asyncio.timeout(self._call_limit_s):
-                await self._api.destroy(instance_id, patience_s=0.0)
-        except Exception as error:
-            log.debug("destroying instance %d failed: %s", instance_id, error)
-            refused = isinstance(error, VastKeyRejected)
-            self._post(DestroyAnswered(instance_id, False, _reason(error), refused))
-        else:
-            self._post(DestroyAnswered(instance_id, True))
-
-    async def _save_logs(self, label: str, instance_id: int) -> None:
-        instance = self._seen.get(instance_id) or parse_instance({"id": instance_id, "label": label})
-        try:
-            async with asyncio.timeout(self.state.times.logs):
-                await self._rents.save_logs(instance)
-        except Exception as error:
-            log.debug("the logs of instance %d were not saved: %s", instance_id, error)
-        self._post(LogsSaved(label))
-
-    # ---- small things
-
-    @property
-    def _rents(self) -> Renting:
-        if self._renting is None:
-            raise RuntimeError("this book only releases")
-        return self._renting
-
-    def _candidate(self, stage: int, offer: Offer) -> Candidate:
-        return Candidate(
-            label=stage_label(self._rents.run_id, stage, self._rents.new_nonce()),
-            stage=stage,
-            offer_id=offer.id,
-            machine_id=offer.machine_id,
-            host_id=offer.host_id,
-            price_per_hour=offer.price_per_hour_usd,
-            running_s=self._rents.running_s(offer),
-        )
-
-    def _as_seen(self, instance: Instance) -> Seen:
-        held = next((x for x in self.state.leases if instance.id in x.ids), None)
-        request = self._requests.get(held.label) if held is not None else None
-        verdict = judge(
-            instance,
-            wanted_disk_gb=request.disk_gb if request is not None else None,
-            was_ready=held is not None and held.standing is Standing.RUNNING,
-        )
-        return Seen(
-            instance_id=instance.id,
-            label=instance.label or None,
-            mark=instance.first_label or None,
-            verdict=_VERDICTS[verdict.readiness],
-            reason=verdict.reason,
-            fatal=not verdict.another_host_helps,
-            price_per_hour=instance.price_per_hour_usd,
-        )
-
     def _tell(self, whom: Callable[..., None], *what: Any) -> None:
         """Whom the book tells cannot hold it up."""
         try:
@@ -417,10 +267,13 @@ class LeaseBook:
         except Exception:
             log.exception("news of the leases could not be told")
 
-    def _spawn(self, call: Coroutine[Any, Any, None]) -> None:
-        task = self._loop.create_task(call)
+    def _spawn(self, call: Coroutine[Any, Any, Event]) -> None:
+        task = self._loop.create_task(self._answered(call))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    async def _answered(self, call: Coroutine[Any, Any, Event]) -> None:
+        self._post(await call)
 
     async def _close(self) -> None:
         if self._timer is not None:
@@ -429,7 +282,3 @@ class LeaseBook:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _reason(error: BaseException) -> str:
-    return str(error) or type(error).__name__
