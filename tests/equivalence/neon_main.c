@@ -65,7 +65,7 @@ void _start(void) {
           break;
         }
   const i64 tokens = regions[2].size / HIDDEN / 4;
-  struct job job = {0, {1, 0, tokens, (float*)regions[2].now, (float*)regions[3].now, (float*)regions[5].now,
+  struct job job = {0, {1, 0, tokens, (float*)regions[2].now, (float*)regions[3].now, (struct span*)regions[5].now,
                         (float*)regions[4].now}};
   pp_stage((struct stage*)regions[0].now, &job);
   give((void*)regions[3].now, regions[3].size);
