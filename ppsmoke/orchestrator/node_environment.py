@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ppsmoke.orchestrator.options import RunOptions
+from ppsmoke.orchestrator.options import Deadlines, RunOptions
 from ppsmoke.stage.settings import PEER_VARIABLE
 
 # A little less than the orchestrator's own, so that the stage that is stuck is the one that says so.
@@ -21,7 +21,6 @@ def node_environment(
     join_token: str,
 ) -> dict[str, str]:
     """Peers' addresses are not in it: the nodes start at one time, and each is told when its peers are known."""
-    deadlines = options.deadlines
     return {
         **inherited,
         "STAGE": str(stage_index),
@@ -36,6 +35,13 @@ def node_environment(
         "PP_DEVICE": options.device,
         "PP_WORKER_STUB": "1" if options.model.stub else "0",
         "PP_LIFELINE": "1",
+        **node_deadlines(options.deadlines),
+    }
+
+
+def node_deadlines(deadlines: Deadlines) -> dict[str, str]:
+    """How long a node waits, whatever machine it is on."""
+    return {
         "PP_JOIN_TIMEOUT": str(deadlines.join),
         "PP_READY_TIMEOUT": str(deadlines.ready),
         "PP_PREFILL_TIMEOUT": str(deadlines.response * _STEP_SHARE),

@@ -5,11 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ppsmoke.membership import WAN_SILENCE_S
+from ppsmoke.orchestrator.options import Deadlines
 from ppsmoke.vast.client import DEFAULT_URL
 from ppsmoke.vast.lease_book import OfferSource
 from ppsmoke.vast.records import Offer
 from ppsmoke.vast.stage_need import StageNeed
 from ppsmoke.vast.stage_request import DEFAULT_IMAGE, DEFAULT_IMAGE_GB
+
+RENTED_DEADLINES = Deadlines(join=180.0, stop=15.0, silence=WAN_SILENCE_S)
+"""What a run on rented machines waits for if nothing else is asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

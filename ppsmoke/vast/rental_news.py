@@ -1,0 +1,122 @@
+"""What the lease book's entries are to the user, a line each, and to the run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
+
+from ppsmoke.orchestrator.node_source import NodeNews
+from ppsmoke.orchestrator.options import View
+from ppsmoke.vast.client import VastApi
+from ppsmoke.vast.instance_state import judge
+from ppsmoke.vast.lease_events import Entry, Kind
+from ppsmoke.vast.records import CreateRequest, Instance, Offer
+from ppsmoke.vast.teardown import label_of
+
+
+class RentalNews:
+    """`offers`: what is known of machines, by offer."""
+
+    def __init__(self, view: View, news: NodeNews, offers: Mapping[int, Offer]) -> None:
+        self._view = view
+        self._news = news
+        self._offers = offers
+        self._began = False
+        self._offer_of: dict[str, int] = {}
+        self._awaited: dict[str, int] = {}  # the stage of each label
+
+    def listed(self, instances: Iterable[Instance]) -> None:
+        """What a listing shows of the machines that are awaited."""
+        for instance in instances:
+            stage = self._awaited.get(label_of(instance))
+            if stage is not None:
+                self._news.node_state(stage, judge(instance).reason)
+
+    def entry(self, entry: Entry) -> None:
+        """Something was asked for, or has happened."""
+        self._view.detail(_detail(entry))
+        if entry.kind is Kind.INTENT:
+            if not self._began:
+                self._began = True
+                self._news.renting_began()
+            if entry.label is not None and entry.offer_id is not None and entry.stage is not None:
+                self._offer_of[entry.label] = entry.offer_id
+                self._awaited[entry.label] = entry.stage
+            self._doing(entry, "being rented")
+        elif (text := self._line(entry)) is not None:
+            self._view.line(text)
+        if entry.kind not in (Kind.INTENT, Kind.CREATED, Kind.UNKNOWN):
+            self._awaited.pop(entry.label or "", None)
+
+    def _line(self, entry: Entry) -> str | None:
+        where = f"stage {entry.stage}" if entry.stage is not None and entry.stage >= 0 else entry.label or "a machine"
+        match entry.kind:
+            case Kind.CREATED:
+                self._doing(entry, "being set up")
+                return f"{where}: rented instance {entry.instance_id}{self._machine(entry)}"
+            case Kind.REFUSED:
+                self._doing(entry, "looking for an offer")
+                return f"{where}: {entry.reason}"
+            case Kind.UNKNOWN:
+                self._doing(entry, "looked for")
+                return f"{where}: whether it was rented is not known ({entry.reason}); the list of instances will tell"
+            case Kind.RUNNING:
+                self._doing(entry, "starting its node")
+                return f"{where}: instance {entry.instance_id} is running"
+            case Kind.FAILED:
+                self._doing(entry, "being replaced")
+                return f"{where}: instance {entry.instance_id or '-'} is given up: {entry.reason}"
+            case Kind.GONE:
+                return f"{where}: {entry.label} is verified as destroyed"
+            case Kind.UNVERIFIED:
+                return f"{where}: instance {entry.instance_id or entry.label} is not verified as destroyed"
+            case Kind.RELEASE:
+                return f"giving everything back: {entry.reason}"
+            case _:
+                return None
+
+    def _machine(self, entry: Entry) -> str:
+        offer = self._offers.get(self._offer_of.get(entry.label or "", -1))
+        if offer is None:
+            return ""
+        return f", {offer.gpu_name}, {offer.location or '-'}, {offer.price_per_hour_usd:.3f} USD an hour"
+
+    def _doing(self, entry: Entry, doing: str) -> None:
+        if entry.stage is not None and entry.stage >= 0:
+            self._news.node_state(entry.stage, doing)
+
+
+def _detail(entry: Entry) -> str:
+    about = (entry.label, entry.instance_id, entry.reason)
+    return f"lease {entry.kind.value}: " + "  ".join(str(part) for part in about if part is not None)
+
+
+class WatchedListings:
+    """The API as it is (see VastApi), with somebody who looks at every listing that comes."""
+
+    def __init__(self, api: VastApi, news: RentalNews) -> None:
+        self._api = api
+        self._news = news
+
+    async def create(self, offer_id: int, request: CreateRequest) -> int:
+        return await self._api.create(offer_id, request)
+
+    async def list_instances(
+        self, *, labels: Sequence[str] | None = None, patience_s: float | None = None
+    ) -> list[Instance]:
+        instances = await self._api.list_instances(labels=labels, patience_s=patience_s)
+        self._news.listed(instances)
+        return instances
+
+    async def show_instance(self, instance_id: int, *, patience_s: float | None = None) -> Instance | None:
+        return await self._api.show_instance(instance_id, patience_s=patience_s)
+
+    async def destroy(
+        self, instance_id: int, *, patience_s: float | None = None
+    ) -> Literal["accepted", "no_such_instance"]:
+        return await self._api.destroy(instance_id, patience_s=patience_s)
+
+    async def instance_logs(
+        self, instance_id: int, *, daemon: bool = False, tail: int = 1000, patience_s: float | None = None
+    ) -> str:
+        return await self._api.instance_logs(instance_id, daemon=daemon, tail=tail, patience_s=patience_s)
