@@ -33,6 +33,7 @@ class LocalNodes:
             loopback_only=True, relay_urls=(), membership=local_config(options.deadlines.silence), remote=False
         )
         self.children: list[Child] = []
+        self._booted: set[int] = set()  # the stages whose nodes have given their address
 
     async def start(self, site: Site, news: NodeNews) -> None:
         """All at one time, each told its predecessor's address once it is known.
@@ -48,6 +49,7 @@ class LocalNodes:
             if tickets:
                 child.tell_peers(list(dict.fromkeys([tickets[-1], tickets[0]])))
             tickets.append(await child.address(self._options.deadlines.boot))
+            self._booted.add(index)
             self._view.detail(f"stage {index}: {site.node_name(index)}, pid {child.pid}")
 
     async def _start_node(self, index: int, site: Site, news: NodeNews) -> None:
@@ -89,9 +91,15 @@ class LocalNodes:
         return f"{len(self.children)} stages"
 
     async def end(self, grace_s: float, why: PpError | None) -> None:
-        """Let the nodes go, wait a while for them to end by themselves, kill the rest, verify that all is gone."""
+        """Let the nodes go, wait a while for them to end by themselves, kill the rest, verify that all is gone.
+
+        A node that has not given its address yet is still loading and deaf to everything: it is killed at once.
+        """
         for child in self.children:
-            child.let_go()
+            if child.stage_index in self._booted:
+                child.let_go()
+            else:
+                child.kill()
         running = [child.exited for child in self.children if child.pid is not None and not child.exited.done()]
         if running and grace_s > 0:
             await asyncio.wait(running, timeout=grace_s)
