@@ -8,29 +8,37 @@ import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from ppsmoke import __version__
+from ppsmoke.cli_options import flag, number, option
+from ppsmoke.command_steps import RunCommand
 from ppsmoke.doctor import doctor_command
 from ppsmoke.errors import EnvironmentFault, Interrupted, PpError, RunFailed, UsageError
+from ppsmoke.membership.patience import LOCAL_SILENCE_S, WAN_SILENCE_S
 from ppsmoke.messages import Feedback
 from ppsmoke.models import DEFAULT_MODEL
 from ppsmoke.models_command import models_app
 from ppsmoke.orchestrator.options import Deadlines
 from ppsmoke.orchestrator.result import error_json
-from ppsmoke.run_command import RunCommand, run_command
+from ppsmoke.run_command import run_command
 from ppsmoke.signals import exit_on_signals, interruption, raise_on_signals
 from ppsmoke.standard_streams import open_missing_streams
 from ppsmoke.terminal import Terminal
+from ppsmoke.vast import command_options as renting
+from ppsmoke.vast.offers import OfferWishes, Strategy
+from ppsmoke.vast.stage_request import DEFAULT_IMAGE
 
 _RUN = "Run"
 _MODEL = "Model and prompt"
 _SAMPLING = "Sampling"
 _OUTPUT = "Output"
 _TIME = "Deadlines, in seconds"
+_WISHES = OfferWishes()
 
 app = typer.Typer(
     add_completion=False,
@@ -113,46 +121,21 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-def _option(*names: str, panel: str, text: str, **more: Any) -> Any:
-    return typer.Option(*names, help=text, rich_help_panel=panel, **more)
-
-
-def _flag(*names: str, panel: str, text: str) -> Any:
-    return _option(*names, panel=panel, text=text, metavar="")
-
-
-def _number(*names: str, kind: type[int] | type[float], low: float, high: float, **more: Any) -> Any:
-    """A number in [low, high]; the help shows its metavar alone, the error its bounds."""
-
-    def parse(text: str) -> float:
-        try:
-            value = kind(text)
-        except ValueError:
-            raise typer.BadParameter(f"{text!r} is not a {'whole number' if kind is int else 'number'}") from None
-        if not low <= value <= high:
-            shown = "d" if kind is int else "g"
-            raise typer.BadParameter(
-                f"{text} is out of range: give a number from {kind(low):{shown}} to {kind(high):{shown}}"
-            )
-        return value
-
-    return _option(*names, parser=parse, **more)
-
-
 def _time(*names: str, text: str, low: float = 0.1) -> Any:
-    return _number(*names, kind=float, low=low, high=1e6, panel=_TIME, text=text, metavar="SECONDS")
+    return number(*names, kind=float, low=low, high=1e6, panel=_TIME, text=text, metavar="SECONDS")
 
 
 @app.callback(invoke_without_command=True)
 def run(
     context_: typer.Context,
-    seed: Annotated[bool, _flag("--seed", panel=_RUN, text="Run all stages on this machine.")] = False,
-    vastai: Annotated[
-        bool, _flag("--vastai", panel=_RUN, text="Run on rented GPUs (not available in this version).")
+    seed: Annotated[bool, flag("--seed", panel=_RUN, text="Run all stages on this machine.")] = False,
+    vastai: Annotated[bool, flag("--vastai", panel=_RUN, text="Run on rented GPUs of vast.ai, one a stage.")] = False,
+    teardown: Annotated[
+        bool, flag("--teardown", panel=_RUN, text="Destroy what earlier runs left rented, and stop.")
     ] = False,
     num_stages: Annotated[
         int,
-        _number(
+        number(
             "--num-stages",
             "-n",
             kind=int,
@@ -165,71 +148,101 @@ def run(
     ] = 2,
     feedback: Annotated[
         Feedback,
-        _option("--feedback", metavar="direct|orchestrator", panel=_RUN, text="Who feeds each token back."),
+        option("--feedback", metavar="direct|orchestrator", panel=_RUN, text="Who feeds each token back."),
     ] = Feedback.DIRECT,
     device: Annotated[
-        str, _option("--device", metavar="NAME", panel=_RUN, text="tinygrad device; default: the first that works.")
+        str, option("--device", metavar="NAME", panel=_RUN, text="tinygrad device; default: the first that works.")
     ] = "",
-    plan: Annotated[bool, _flag("--plan", panel=_RUN, text="Print the run plan and stop.")] = False,
-    verify: Annotated[bool, _flag("--verify", panel=_RUN, text="Decode again in one process and compare.")] = False,
+    plan: Annotated[bool, flag("--plan", panel=_RUN, text="Print the run plan and stop.")] = False,
+    verify: Annotated[bool, flag("--verify", panel=_RUN, text="Decode again in one process and compare.")] = False,
     prompt: Annotated[
-        str, _option("--prompt", "-p", metavar="TEXT", panel=_MODEL, text="The prompt; - reads standard input.")
+        str, option("--prompt", "-p", metavar="TEXT", panel=_MODEL, text="The prompt; - reads standard input.")
     ] = "Say hello",
     system: Annotated[
-        str | None, _option("--system", metavar="TEXT", panel=_MODEL, text="System prompt for the chat template.")
+        str | None, option("--system", metavar="TEXT", panel=_MODEL, text="System prompt for the chat template.")
     ] = None,
-    raw: Annotated[bool, _flag("--raw", panel=_MODEL, text="Feed the prompt without the chat template.")] = False,
+    raw: Annotated[bool, flag("--raw", panel=_MODEL, text="Feed the prompt without the chat template.")] = False,
     model: Annotated[
-        str,
-        _option(
-            "--model", "-m", metavar="MODEL", panel=_MODEL, text="Alias, path, https:// URL, or split's first part."
+        str | None,
+        option(
+            "--model",
+            "-m",
+            metavar="MODEL",
+            panel=_MODEL,
+            text=f"Alias, path, URL, or split's first part; {DEFAULT_MODEL}, rented {renting.RENTED_MODEL}.",
         ),
-    ] = DEFAULT_MODEL,
+    ] = None,
     max_tokens: Annotated[
         int,
-        _number("--max-tokens", kind=int, low=1, high=2**31 - 1, metavar="N", panel=_MODEL, text="Most new tokens."),
+        number("--max-tokens", kind=int, low=1, high=2**31 - 1, metavar="N", panel=_MODEL, text="Most new tokens."),
     ] = 64,
     context: Annotated[
-        int, _number("--context", kind=int, low=1, high=2**24, metavar="N", panel=_MODEL, text="KV cache positions.")
+        int, number("--context", kind=int, low=1, high=2**24, metavar="N", panel=_MODEL, text="KV cache positions.")
     ] = 2048,
     temperature: Annotated[
         float,
-        _number(
+        number(
             "--temperature", kind=float, low=0, high=1e6, metavar="T", panel=_SAMPLING, text="0: the likeliest token."
         ),
     ] = 0.0,
     top_p: Annotated[
         float,
-        _number(
-            "--top-p", kind=float, low=1e-6, high=1, metavar="P", panel=_SAMPLING, text="Nucleus sampling's share."
-        ),
+        number("--top-p", kind=float, low=1e-6, high=1, metavar="P", panel=_SAMPLING, text="Nucleus sampling's share."),
     ] = 1.0,
     sample_seed: Annotated[
         int,
-        _number(
+        number(
             "--sample-seed", kind=int, low=0, high=2**63 - 1, metavar="N", panel=_SAMPLING, text="Same seed, same text."
         ),
     ] = 0,
     as_json: Annotated[
-        bool, _flag("--json", panel=_OUTPUT, text="One JSON object on stdout at the end, no stream.")
+        bool, flag("--json", panel=_OUTPUT, text="One JSON object on stdout at the end, no stream.")
     ] = False,
     members: Annotated[
-        bool, _flag("--members", panel=_OUTPUT, text="Who is alive, on stderr: after boot, on change, at the end.")
+        bool, flag("--members", panel=_OUTPUT, text="Who is alive, on stderr: after boot, on change, at the end.")
     ] = False,
-    quiet: Annotated[bool, _flag("--quiet", "-q", panel=_OUTPUT, text="Only the text, and errors.")] = False,
-    debug: Annotated[bool, _flag("--debug", panel=_OUTPUT, text="Every detail, and tracebacks.")] = False,
+    quiet: Annotated[bool, flag("--quiet", "-q", panel=_OUTPUT, text="Only the text, and errors.")] = False,
+    debug: Annotated[bool, flag("--debug", panel=_OUTPUT, text="Every detail, and tracebacks.")] = False,
     log_dir: Annotated[
-        Path | None, _option("--log-dir", metavar="DIR", panel=_OUTPUT, text="Where the stages' logs go.")
+        Path | None, option("--log-dir", metavar="DIR", panel=_OUTPUT, text="Where the stages' logs go.")
     ] = None,
-    boot_timeout: Annotated[float, _time("--boot-timeout", text="A node prints its address.")] = 20,
-    join_timeout: Annotated[float, _time("--join-timeout", text="All nodes join.")] = 30,
+    api_key: renting.ApiKeyText = None,
+    gpu: renting.Gpus = None,
+    offers: renting.Offers = Strategy.CHEAPEST,
+    max_price: renting.MaxPrice = None,
+    max_spend: renting.MaxSpend = renting.DEFAULT_MAX_SPEND,
+    yes: renting.Yes = False,
+    country: renting.Countries = None,
+    not_country: renting.NotCountries = None,
+    min_reliability: renting.MinReliability = _WISHES.min_reliability,
+    min_download: renting.MinDown = _WISHES.min_inet_down_mbps,
+    min_upload: renting.MinUp = _WISHES.min_inet_up_mbps,
+    min_cuda: renting.MinCuda = _WISHES.min_cuda or 0.0,
+    min_driver: renting.MinDriver = _WISHES.min_driver,
+    datacenter: renting.Datacenter = False,
+    unverified: renting.Unverified = False,
+    replacements: renting.Replacements = 3,
+    relay_url: renting.Relays = None,
+    package: renting.Package = f"pp-smoke-run=={__version__}",
+    index_url: renting.IndexUrl = "",
+    image: renting.Image = DEFAULT_IMAGE,
+    image_gb: renting.ImageGb = None,
+    orphan_timeout: renting.OrphanTimeout = 600,
+    label: renting.Label = None,
+    everything: renting.Everything = False,
+    vast_url: renting.VastUrl = "",
+    time_scale: renting.TimeScale = 1.0,
+    boot_timeout: Annotated[float, _time("--boot-timeout", text="A local node prints its address.")] = 20,
+    join_timeout: Annotated[float | None, _time("--join-timeout", text="All nodes join; 30, rented 180.")] = None,
     ready_timeout: Annotated[float, _time("--ready-timeout", text="All stages load and compile.")] = 600,
     response_timeout: Annotated[float, _time("--response-timeout", text="The first token.")] = 600,
     token_timeout: Annotated[float, _time("--token-timeout", text="Silence between two tokens.")] = 60,
-    stop_timeout: Annotated[float, _time("--stop-timeout", text="A stage stops.")] = 5,
+    stop_timeout: Annotated[float | None, _time("--stop-timeout", text="A stage stops; 5, rented 15.")] = None,
     kill_timeout: Annotated[float, _time("--kill-timeout", text="Then its process ends.")] = 2,
-    silence_timeout: Annotated[float, _time("--silence-timeout", text="A silent stage counts as dead.", low=1)] = 5,
-    budget: Annotated[float | None, _time("--budget", text="The whole run; off by default.")] = None,
+    silence_timeout: Annotated[
+        float | None, _time("--silence-timeout", text="A silent stage counts as dead; 5, rented 30.", low=1)
+    ] = None,
+    budget: Annotated[float | None, _time("--budget", text="The whole run, rented from the first create; off.")] = None,
     version: Annotated[
         bool, typer.Option("--version", help="Print the version and stop.", callback=_version, is_eager=True)
     ] = False,
@@ -238,51 +251,90 @@ def run(
 
     The generated text is the only thing on standard output.
 
-    Exit statuses: 0 done, 1 run failed, 2 usage, 3 environment, 130 SIGINT, 143 SIGTERM, 129 SIGHUP.
+    Exit statuses: 0 done, 1 run failed, 2 usage, 3 environment,
+    4 something rented may be left, 130 SIGINT, 143 SIGTERM, 129 SIGHUP.
     """
     if context_.invoked_subcommand is not None:
         return 0
-    if seed == vastai:
-        raise UsageError(
-            "give exactly one of --seed and --vastai" if seed else "say where to run",
-            remedy="--seed runs all stages on this machine.",
-        )
-    if vastai:
-        raise UsageError("--vastai is not available in this version", remedy="Use --seed for a local run.")
-    return run_command(
-        RunCommand(
-            num_stages=num_stages,
-            prompt=_read_prompt(prompt),
-            system=system,
-            raw=raw,
-            model=model,
-            max_tokens=max_tokens,
-            context=context,
-            feedback=feedback,
-            device=device,
-            temperature=temperature,
-            top_p=top_p,
-            sample_seed=sample_seed,
-            plan=plan,
-            verify=verify,
-            as_json=as_json,
-            members=members,
-            quiet=quiet,
-            debug=debug,
-            log_dir=log_dir,
-            deadlines=Deadlines(
-                boot=boot_timeout,
-                join=join_timeout,
-                ready=ready_timeout,
-                response=response_timeout,
-                token=token_timeout,
-                stop=stop_timeout,
-                kill=kill_timeout,
-                silence=silence_timeout,
-                budget=budget,
-            ),
-        )
+    renting.check_combination(_given(context_))
+    rental = renting.RentalCommand(
+        api_key=api_key,
+        vast_url=vast_url,
+        yes=yes,
+        time_scale=time_scale,
+        gpus=tuple(gpu or ()),
+        strategy=offers,
+        max_price=max_price,
+        max_spend=max_spend,
+        countries=tuple(country or ()),
+        not_countries=tuple(not_country or ()),
+        min_reliability=min_reliability,
+        min_cuda=min_cuda,
+        min_driver=min_driver,
+        min_download=min_download,
+        min_upload=min_upload,
+        unverified=unverified,
+        datacenter=datacenter,
+        image=image,
+        image_gb=image_gb,
+        package=package,
+        index_url=index_url,
+        relay_urls=tuple(relay_url or ()),
+        orphan_timeout=orphan_timeout,
+        replacements=replacements,
     )
+    if teardown:
+        return int(
+            _renting("teardown_command").teardown_command(
+                rental, label=label, everything=everything, as_json=as_json, quiet=quiet, debug=debug
+            )
+        )
+    far = vastai and not renting.is_loopback(vast_url)
+    command = RunCommand(
+        num_stages=num_stages,
+        prompt=_read_prompt(prompt),
+        system=system,
+        raw=raw,
+        model=model if model is not None else (renting.RENTED_MODEL if vastai else DEFAULT_MODEL),
+        max_tokens=max_tokens,
+        context=context,
+        feedback=feedback,
+        device=device,
+        temperature=temperature,
+        top_p=top_p,
+        sample_seed=sample_seed,
+        plan=plan,
+        verify=verify,
+        as_json=as_json,
+        members=members,
+        quiet=quiet,
+        debug=debug,
+        log_dir=log_dir,
+        deadlines=Deadlines(
+            boot=boot_timeout,
+            join=join_timeout or (180 if vastai else 30),
+            ready=ready_timeout,
+            response=response_timeout,
+            token=token_timeout,
+            stop=stop_timeout or (15 if vastai else 5),
+            kill=kill_timeout,
+            silence=silence_timeout or (WAN_SILENCE_S if far else LOCAL_SILENCE_S),
+            budget=budget,
+        ),
+    )
+    return int(_renting("command").vastai_command(command, rental)) if vastai else run_command(command)
+
+
+def _given(context: typer.Context) -> dict[str, str]:
+    """The options that the user gave, by parameter, each in its longest form."""
+    written = {str(parameter.name): max(parameter.opts, key=len) for parameter in context.command.params}
+    sources = {name: context.get_parameter_source(name) for name in written}
+    return {name: written[name] for name, source in sources.items() if source and source.name == "COMMANDLINE"}
+
+
+def _renting(name: str) -> Any:
+    """A module, loaded only when something is rented: it needs an HTTP library, and a local run starts without."""
+    return import_module(f"ppsmoke.vast.{name}")
 
 
 app.add_typer(models_app, name="models")

@@ -39,6 +39,8 @@
     │   │   ├── VastUnavailable     no answer, or none that can be read
     │   │   ├── ListingIncomplete   a listing of instances that proves nothing
     │   │   └── CreateFailed        an instance was not made, or may have been
+    │   ├── RelayUnusable           a relay that does not answer, or too slowly
+    │   ├── NotConfirmed            the user did not agree to the price
     │   ├── TooFewOffers            fewer machines on offer than stages
     │   ├── HostFailed              a rented machine failed before it was ready
     │   └── LeftBehind              something created could not be verified as gone
@@ -271,6 +273,14 @@ class CreateFailed(VastFailed):
         self.outcome = outcome
         self.created_instance_id = created_instance_id
         self.try_another = try_another
+
+
+class RelayUnusable(RunFailed):
+    code = "relay_unusable"
+
+
+class NotConfirmed(RunFailed):
+    code = "not_confirmed"
 
 
 class TooFewOffers(RunFailed):

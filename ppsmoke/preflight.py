@@ -75,8 +75,10 @@ def _cgroup_bytes(name: str) -> int | None:
     return int(text) if text.isdigit() else None
 
 
-def describe_plan(options: RunOptions) -> list[str]:
-    """The run plan as text: stages with their blocks and bytes, edges, the size of an activation."""
+def describe_plan(options: RunOptions, *, free: int | None) -> list[str]:
+    """The run plan as text: stages with their blocks and bytes, edges, the size of an activation.
+
+    `free`: bytes of memory that this machine has for all stages; None when they run on machines of their own."""
     stages = options.num_stages
     plan = _plan(options)
     memories = stage_memories(options)
@@ -98,7 +100,7 @@ def describe_plan(options: RunOptions) -> list[str]:
         f"model        {plan.model.model_id}: {plan.model.num_layers} blocks, hidden size {plan.model.hidden_dim}",
         f"request      {len(options.prompt_tokens)} prompt tokens, at most {plan.max_tokens} new, "
         f"context {options.context}",
-        f"memory       {size(total)} of {size(available_memory())} free",
+        f"memory       {size(total)}" + ("" if free is None else f" of {size(free)} free"),
         "",
         *columns(rows, right=lambda column: column > 2),
         "",

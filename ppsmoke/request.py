@@ -1,7 +1,6 @@
 """What the user asked, made ready before anything is spawned: the model opened and checked, the prompt as token ids.
 
-`open_model` gives a `Model`, one interface over a GGUF file and the stub that tests ask for by name (`stub:...`);
-`open_fetched_model` one over a file that nodes on other machines fetch for themselves.
+`open_model` gives a `Model`, one interface over a GGUF file and the stub that tests ask for by name (`stub:...`).
 """
 
 from __future__ import annotations
@@ -75,15 +74,6 @@ def open_model(model_id: str, path: Path | None, *, fetched_by_nodes: bool = Fal
     return GgufInUse(model_id, path, gguf, read_model_facts(gguf), tokenizer, fetched_by_nodes)
 
 
-def open_fetched_model(model_id: str, path: Path) -> Model:
-    """The model that nodes fetch as `model_id` (a known name or an address); `path` has its header at least.
-
-    Raises EnvironmentFault for one that cannot serve.
-    """
-    gguf = open_gguf(path)
-    return FetchedGguf(model_id, path, gguf, read_model_facts(gguf), Tokenizer.from_gguf(gguf.metadata))
-
-
 @dataclass(frozen=True, slots=True)
 class GgufInUse:
     model_id: str
@@ -136,19 +126,6 @@ class GgufInUse:
 
     def stage_memory(self, layer_start: int, layer_end_exclusive: int, context: int) -> StageMemory:
         return stage_memory(self.gguf, self.facts, layer_start, layer_end_exclusive, context)
-
-
-@dataclass(frozen=True, slots=True)
-class FetchedGguf(GgufInUse):
-    """A model that each node fetches its own share of; of `file` only the header has to be here."""
-
-    @property
-    def path(self) -> str:
-        return self.model_id
-
-    @property
-    def source(self) -> GgufSource:
-        return GgufSource(kind="cache", key=self.model_id)
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ def options(path: Path, stages: int = 3, feedback: Feedback = Feedback.DIRECT, c
 
 def test_the_plan_shows_every_stage_edge_and_size(tmp_path: Path) -> None:
     path = write_tiny_gguf(tmp_path / "tiny.gguf", blocks=8)
-    text = "\n".join(describe_plan(options(path)))
+    text = "\n".join(describe_plan(options(path), free=8_000_000_000))
     rows = [line.split() for line in text.splitlines()]
     assert [row[:3] for row in rows if row[:1] in (["0"], ["1"], ["2"]) and row[1] in ("First", "Middle", "Last")] == [
         ["0", "First", "0-2"],
@@ -54,7 +54,7 @@ def test_the_plan_shows_every_stage_edge_and_size(tmp_path: Path) -> None:
 
 def test_orchestrator_feedback_has_no_feedback_edge(tmp_path: Path) -> None:
     path = write_tiny_gguf(tmp_path / "tiny.gguf", blocks=8)
-    assert "Feedback" not in "\n".join(describe_plan(options(path, feedback=Feedback.ORCHESTRATOR)))
+    assert "Feedback" not in "\n".join(describe_plan(options(path, feedback=Feedback.ORCHESTRATOR), free=None))
 
 
 def test_the_first_stage_that_does_not_fit_is_named() -> None:

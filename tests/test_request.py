@@ -7,7 +7,7 @@ from pathlib import Path
 from fixtures.tiny_gguf import write_tiny_gguf
 from ppsmoke.messages import GgufSource
 from ppsmoke.models import ensure_share, header_only, parse_model
-from ppsmoke.request import open_fetched_model, open_model
+from ppsmoke.request import open_model
 from tests.models.kit import ENV, file_answer, file_server
 
 
@@ -23,7 +23,7 @@ def test_a_fetched_model_is_named_as_a_node_fetches_it_and_needs_only_its_header
         server.answers["/tiny.gguf"] = file_answer(write_tiny_gguf(tmp_path / "tiny.gguf").read_bytes())
         ref = parse_model(f"{server.url}/tiny.gguf")
         path = ensure_share(ref, header_only, cache_dir=tmp_path / "cache", env=ENV)
-        model = open_fetched_model(ref.id, path)
+        model = open_model(ref.id, path, fetched_by_nodes=True)
     assert model.path == f"{server.url}/tiny.gguf"
     assert model.source == GgufSource(kind="cache", key=model.path)
     whole = open_model("mine", tmp_path / "tiny.gguf")

@@ -19,10 +19,12 @@ class Accounting(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AccountCheck:
-    """`instances`: all of the account, for a warning of leftovers. `credit_usd` None: the key may not ask."""
+    """`instances`: all of the account, for a warning of leftovers. `credit_usd`, and `account`, whose key it is: None
+    when the key may not ask."""
 
     instances: tuple[Instance, ...]
     credit_usd: float | None
+    account: str | None
 
 
 async def check_account(api: Accounting, needed_usd: float) -> AccountCheck:
@@ -32,11 +34,12 @@ async def check_account(api: Accounting, needed_usd: float) -> AccountCheck:
     """
     instances = tuple(await api.list_instances())
     try:
-        credit = (await api.account()).credit_usd
+        account = await api.account()
     except (VastKeyRejected, VastRequestRefused):
-        credit = None
+        return AccountCheck(instances, None, None)
+    credit = account.credit_usd
     if credit is not None and credit < needed_usd:
         raise VastCreditTooLow(
             f"the vast.ai account has {credit:.2f} USD, and this run may need {needed_usd:.2f} USD", phase="preflight"
         )
-    return AccountCheck(instances, credit)
+    return AccountCheck(instances, credit, None if account.id is None else str(account.id))

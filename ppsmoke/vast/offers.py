@@ -243,10 +243,11 @@ def too_few_offers(
     hardest = max(needs, key=lambda need: (need.vram_mb, need.disk_gb))
     fit = [o for o in market if all(check.passes(o) for check in checks(wishes, hardest, bad_machines))]
     machines = len({offer.machine_id for offer in fit})
+    where = "1 machine" if machines == 1 else f"{machines} machines"
+    found = f"{len(fit)} fit, on {where}" if fit else "none fits"
     who = f"{len(needs)} stages need a machine each" if len(needs) > 1 else f"stage {hardest.stage} needs a machine"
     return TooFewOffers(
-        f"{who}, and of the {len(market)} offers looked at {len(fit)} fit, on {machines} "
-        f"{'machine' if machines == 1 else 'machines'}{'; nothing was rented' if len(needs) > 1 else ''}",
+        f"{who}, and of the {len(market)} offers looked at {found}{'; nothing was rented' if len(needs) > 1 else ''}",
         remedy="Loosen the filter that removes most, or use fewer stages.",
         phase="search",
         log_tail=columns(filter_table(market, hardest, wishes, taken, bad_machines), right=lambda column: column > 1),

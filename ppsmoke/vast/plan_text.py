@@ -10,22 +10,20 @@ from ppsmoke.vast.prices import Estimate
 from ppsmoke.vast.records import Offer
 from ppsmoke.wording import columns
 
-_HEAD = ("stage", "offer", "machine", "GPU", "memory", "where", "down", "up", "reliability", "USD an hour")
-_TEXT_COLUMNS = (3, 5)
+_HEAD = ("stage", "machine", "GPU", "memory", "where", "Mbit/s", "reliable", "USD/h")
+_TEXT_COLUMNS = (2, 4)
 
 
 def describe_offers(offers: Sequence[Offer], estimate: Estimate) -> list[str]:
-    """A table with one offer a stage, then what they cost together."""
+    """A table with one offer a stage (down and up in Mbit/s), then what they cost together. It fits into 80 columns."""
     rows = [
         (
             str(stage),
-            str(offer.id),
             str(offer.machine_id),
             offer.gpu_name,
             f"{offer.gpu_ram_mb / 1000:.0f} GB",
-            offer.location or "-",
-            f"{offer.inet_down_mbps:.0f} Mbit/s",
-            f"{offer.inet_up_mbps:.0f} Mbit/s",
+            offer.country or "-",
+            f"{offer.inet_down_mbps:.0f}/{offer.inet_up_mbps:.0f}",
             f"{offer.reliability:.3f}",
             f"{offer.price_per_hour_usd:.3f}",
         )
@@ -39,8 +37,8 @@ def describe_estimate(estimate: Estimate) -> str:
     """One line: per hour, and for the run."""
     minutes = estimate.hours * 60
     return (
-        f"price        {estimate.price_per_hour_usd:.3f} USD an hour; about {estimate.total_usd:.2f} USD for "
-        f"{minutes:.0f} minutes, {estimate.traffic_usd:.2f} of it for traffic"
+        f"price        {estimate.price_per_hour_usd:.3f} USD/h; about {estimate.total_usd:.2f} USD in "
+        f"{minutes:.0f} minutes, {estimate.traffic_usd:.2f} of it traffic"
     )
 
 

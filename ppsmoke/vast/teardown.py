@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
 from ppsmoke.errors import EnvironmentFault
 from ppsmoke.vast.client import VastApi
@@ -27,6 +28,12 @@ from ppsmoke.vast.prices import spent_usd
 from ppsmoke.vast.records import Instance
 
 _NEVER_MIND_S = 3600.0
+
+
+class Listing(Protocol):
+    """The one call that finding takes."""
+
+    async def list_instances(self) -> list[Instance]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +72,7 @@ class TornDown:
     unverified: tuple[Unverified, ...]
 
 
-async def find_leftovers(api: VastApi, directory: Path, *, url: str, account: str | None) -> list[LeftRun]:
+async def find_leftovers(api: Listing, directory: Path, *, url: str, account: str | None) -> list[LeftRun]:
     """All runs of this tool that a journal or the account says may have left something, oldest journal first.
 
     One complete listing. `url`, `account`: whose instances the key shows; a journal of another account proves nothing

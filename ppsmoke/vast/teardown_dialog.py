@@ -13,7 +13,7 @@ from ppsmoke.vast.lease_labels import check_scope
 from ppsmoke.vast.lease_owner import Life
 from ppsmoke.vast.lease_records import LeaseTimes
 from ppsmoke.vast.lease_report import leases_left
-from ppsmoke.vast.teardown import LeftRun, TornDown, choose, describe, find_leftovers, tear_down
+from ppsmoke.vast.teardown import Choice, LeftRun, TornDown, choose, describe, find_leftovers, tear_down
 
 _NOTHING = TornDown((), ())
 
@@ -32,9 +32,11 @@ async def destroy_leftovers(
     wall: Callable[[], float] = time.time,
     times: LeaseTimes | None = None,
     opened: Callable[[LeaseBook], None] = lambda book: None,
+    found: Callable[[Choice], None] = lambda choice: None,
 ) -> TornDown:
     """`label`, `everything`, `yes` as the options; `confirm` asks on the terminal, None where there is none; `wall` is
-    the time that ages are reckoned by; `opened` gets the book, for the signals.
+    the time that ages are reckoned by; `opened` gets the book, for the signals; `found` what there is, before a
+    question.
 
     Raises UsageError for a label that is too wide, or when nobody can be asked; LeasesLeft for what could not be
     verified; VastFailed and EnvironmentFault when it cannot be found out what is left.
@@ -42,6 +44,7 @@ async def destroy_leftovers(
     if label is not None:
         label = check_scope(label)
     choice = choose(await find_leftovers(api, directory, url=url, account=account), label=label, everything=everything)
+    found(choice)
     chosen = list(choice.chosen)
     for run in chosen:
         _show(run, say, wall())

@@ -28,8 +28,7 @@ def refuse(box: Box, status: int, *arguments: str, says: tuple[str, ...]) -> Don
     ("arguments", "says"),
     [
         ((*STUB,), ("say where to run",)),
-        (("--seed", "--vastai", *STUB), ("exactly one of --seed and --vastai",)),
-        (("--vastai", *STUB), ("not available",)),
+        (("--seed", "--vastai", *STUB), ("--seed and --vastai exclude each other",)),
         (("--seed", "-n", "0", *STUB), ("at least 2 stages", "not 0")),
         (("--seed", "-n", "1", *STUB), ("at least 2 stages", "not 1")),
         (("--seed", "-n", "-3", *STUB), ("--num-stages", "-3")),

@@ -22,6 +22,8 @@ def test_a_good_account_passes_and_shows_what_it_runs() -> None:
     found = use_client(lambda c: check_account(c, 1.0))
     assert found.credit_usd == 25.0
     assert len(found.instances) == 6
+    assert found.account is not None
+    assert found.account.isdigit()
 
 
 @respx.mock

@@ -14,10 +14,15 @@ ESTIMATE = estimate(OFFERS, 0.25, [Traffic(1), Traffic(1)])
 
 def test_a_table_shows_one_offer_a_stage_and_the_price_of_all() -> None:
     lines = describe_offers(OFFERS, ESTIMATE)
-    assert lines[0].split()[:2] == ["stage", "offer"]
-    assert [line.split()[:2] for line in lines[1:3]] == [["0", "7"], ["1", "8"]]
+    assert lines[0].split()[:2] == ["stage", "machine"]
+    assert [line.split()[:2] for line in lines[1:3]] == [[str(i), str(o.machine_id)] for i, o in enumerate(OFFERS)]
     assert lines[1].endswith("0.400")
-    assert "1.200 USD an hour; about 0.40 USD for 15 minutes, 0.10 of it for traffic" in lines[-1]
+    assert "1.200 USD/h; about 0.40 USD in 15 minutes, 0.10 of it traffic" in lines[-1]
+
+
+def test_the_table_fits_into_80_columns() -> None:
+    wide = [offer(gpu_name="RTX PRO 6000 WS", geolocation="British Columbia, CA", inet_down=9000.0, inet_up=9000.0)]
+    assert max(map(len, describe_offers(wide, ESTIMATE))) <= 80
 
 
 def test_an_offer_without_a_place_has_a_dash() -> None:

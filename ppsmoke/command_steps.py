@@ -1,0 +1,160 @@
+"""What a run does in the same way wherever its stages are: from options to a request, from a result to its report."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from ppsmoke.errors import PpError, UsageError
+from ppsmoke.logs import make_log_dir
+from ppsmoke.messages import Feedback, Generation
+from ppsmoke.orchestrator.options import Deadlines, OutputGone, RunOptions
+from ppsmoke.orchestrator.result import RunResult
+from ppsmoke.output import RunOutput
+from ppsmoke.plan import check_stage_count
+from ppsmoke.request import Model, fit_to_context
+from ppsmoke.signals import exit_on_signals
+from ppsmoke.terminal import Terminal, TerminalLog
+from ppsmoke.wording import short_path
+
+
+@dataclass(frozen=True, slots=True)
+class RunCommand:
+    """The options of the command line, as given."""
+
+    num_stages: int
+    prompt: str
+    system: str | None
+    raw: bool
+    model: str
+    max_tokens: int
+    context: int
+    feedback: Feedback
+    device: str
+    temperature: float
+    top_p: float
+    sample_seed: int
+    plan: bool
+    verify: bool
+    as_json: bool
+    members: bool
+    quiet: bool
+    debug: bool
+    log_dir: Path | None
+    deadlines: Deadlines = field(default_factory=Deadlines)
+
+
+def empty_result(command: RunCommand, run_id: str) -> RunResult:
+    """Of a run that has not begun."""
+    return RunResult(run_id=run_id, model_id=command.model, num_stages=command.num_stages, prompt_tokens=0)
+
+
+def prepare(command: RunCommand, terminal: Terminal, run_id: str, open_: Callable[[], Model]) -> RunOptions:
+    """Everything that can be refused by looking at the request and the model alone. Raises PpError.
+
+    The log directory is chosen later: see `begin`.
+    """
+    if command.num_stages < 2:
+        check_stage_count(command.num_stages, 2)
+    if not command.prompt:
+        raise UsageError("the prompt is empty", remedy="Give some text with --prompt.")
+    for name, text in (("--prompt", command.prompt), ("--system", command.system or "")):
+        if not _is_text(text):
+            raise UsageError(f"{name} is not UTF-8 text", remedy="Convert it first, as with iconv -t UTF-8.")
+    model = open_()
+    check_stage_count(command.num_stages, model.num_layers)
+    tokens = model.encode_prompt(
+        command.prompt, raw=command.raw, system=command.system, now=datetime.now().astimezone()
+    )
+    max_tokens = fit_to_context(len(tokens), command.max_tokens, command.context)
+    if max_tokens < command.max_tokens:
+        terminal.line(
+            f"note: only {max_tokens} tokens fit behind the prompt's {len(tokens)} in a context of {command.context}"
+        )
+    return RunOptions(
+        run_id=run_id,
+        model=model,
+        num_stages=command.num_stages,
+        prompt_tokens=tuple(tokens),
+        generation=Generation(
+            max_tokens=max_tokens,
+            eos_token_ids=model.stop_token_ids,
+            feedback=command.feedback,
+            temperature=command.temperature,
+            top_p=command.top_p,
+            sample_seed=command.sample_seed,
+        ),
+        context=command.context,
+        device=command.device,
+        log_dir=Path(),
+        deadlines=command.deadlines,
+        show_members=command.members,
+    )
+
+
+def begin(command: RunCommand, options: RunOptions, terminal: Terminal) -> RunOptions:
+    """Make the log directory, and say what is run. Raises EnvironmentFault."""
+    logging.getLogger().addHandler(TerminalLog(terminal))
+    log_dir = make_log_dir(options.run_id, command.log_dir, os.environ)
+    terminal.line(
+        f"run {options.run_id[:8]}  {options.model.model_id}  {options.num_stages} stages  "
+        f"{len(options.prompt_tokens)} prompt tokens"
+    )
+    terminal.line(f"logs {short_path(log_dir)}")
+    return replace(options, log_dir=log_dir)
+
+
+def end(result: RunResult, output: RunOutput, terminal: Terminal) -> None:
+    """Wait until the reader has the text; a failure of that is the result's. Then the summary."""
+    if result.error is None:
+        try:
+            output.drain()
+        except OutputGone:
+            pass
+        except PpError as error:
+            result.error = error
+    output.end()
+    if result.error is None:
+        terminal.line(summary(result))
+
+
+def report(command: RunCommand, result: RunResult, terminal: Terminal, more: Mapping[str, Any]) -> int:
+    """Errors on stderr, the JSON object (with `more` in it) on stdout; the exit status."""
+    exit_on_signals()
+    if result.error is not None:
+        terminal.error(result.error)
+    if result.left_behind is not None and result.left_behind is not result.error:
+        terminal.error(result.left_behind)
+    if command.as_json:
+        with suppress(BrokenPipeError):  # whoever went away must not turn a failure into a success
+            print(json.dumps({**result.as_json(), **more}), flush=True)
+    return result.exit_status
+
+
+def summary(result: RunResult) -> str:
+    """One line on a run that is done."""
+    times = result.times
+    parts = [f"{len(result.tokens)} tokens ({result.finish_reason or 'output closed'})"]
+    if times.first_token is not None:
+        parts.append(f"first token {times.first_token:.2f} s")
+    rate = times.decode_tok_s()
+    if rate is not None:
+        parts.append(f"{rate:.1f} tok/s")
+    parts.append(f"total {times.total or 0:.1f} s")
+    return "done  " + "  ".join(parts)
+
+
+def _is_text(text: str) -> bool:
+    """Bytes of the command line that are no UTF-8 come as lone surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,311 @@
+"""What `pp-smoke-run --vastai` does, in order: request, market, account, relays, the user's yes; then the rented run.
+
+Before a machine is rented everything that can be known is looked at. `--plan` stops after the market and needs no key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import secrets
+import time
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+from ppsmoke import __version__, models
+from ppsmoke.command_steps import RunCommand, begin, empty_result, end, prepare, report
+from ppsmoke.errors import NotConfirmed, PpError, TooFewOffers, UsageError, VastFailed
+from ppsmoke.models import PathSource, parse_model
+from ppsmoke.orchestrator.options import RunOptions
+from ppsmoke.orchestrator.result import RunResult
+from ppsmoke.output import RunOutput
+from ppsmoke.preflight import describe_plan, plan_json, stage_memories
+from ppsmoke.request import Model, open_model
+from ppsmoke.signals import raise_on_signals
+from ppsmoke.stub_model import is_stub_model
+from ppsmoke.terminal import Terminal
+from ppsmoke.vast.account_check import AccountCheck, check_account
+from ppsmoke.vast.asking import ask, can_ask
+from ppsmoke.vast.bad_machines import bad_machines_file, read_bad_machines
+from ppsmoke.vast.client import VastClient
+from ppsmoke.vast.command_options import RentalCommand, is_loopback
+from ppsmoke.vast.journal import journal_dir, read_journals
+from ppsmoke.vast.lease_owner import Life, life
+from ppsmoke.vast.market import StageOffers
+from ppsmoke.vast.options import RentalOptions
+from ppsmoke.vast.plan_text import describe_offers, offers_json
+from ppsmoke.vast.prices import Estimate, estimate
+from ppsmoke.vast.records import Instance, Offer
+from ppsmoke.vast.relay_check import check_relay_url, usable_relays
+from ppsmoke.vast.run import RentedRun
+from ppsmoke.vast.service import SeenInstances, VastService, service_of
+from ppsmoke.vast.stage_need import StageNeed, stage_needs
+from ppsmoke.vast.stage_request import DEFAULT_IMAGE, DEFAULT_IMAGE_GB, is_pinned
+from ppsmoke.vast.teardown import find_leftovers, warning
+
+_USUAL_HOURS = 0.25  # from the first create to the verified end, where no budget says otherwise
+_OFFERS_AGE_S = 60.0  # what the market showed is a snapshot
+_PRICE_ROSE = 1.01
+
+
+def vastai_command(command: RunCommand, rental: RentalCommand) -> int:
+    """The exit status. With --json every end, good or bad, prints one object on stdout."""
+    terminal = Terminal(quiet=command.quiet, debug=command.debug)
+    run_id = secrets.token_hex(16)
+    result = empty_result(command, run_id)
+    more: dict[str, Any] = {}
+    began = time.monotonic()
+    try:
+        terms = _Terms.of(rental)
+        service = service_of(rental, key_needed=not command.plan)
+        options = prepare(command, terminal, run_id, lambda: _open(command, service, terminal))
+        prepared = time.monotonic() - began
+        attempt = _Attempt(command, rental, service, terms, options, terminal)
+        if command.plan:
+            print(asyncio.run(attempt.plan()), flush=True)
+            return 0
+        result = asyncio.run(attempt.run())
+        raise_on_signals()
+        more = attempt.more
+        result.times.model = prepared
+        if attempt.output is not None:
+            end(result, attempt.output, terminal)
+    except PpError as error:
+        result.error = error
+    return report(command, result, terminal, more)
+
+
+@dataclass(frozen=True, slots=True)
+class _Terms:
+    """What the options about renting come to, checked before anybody is asked."""
+
+    image_gb: float
+    relay_urls: tuple[str, ...]
+
+    @classmethod
+    def of(cls, rental: RentalCommand) -> _Terms:
+        """Raises UsageError."""
+        if not is_pinned(rental.package):
+            raise UsageError(
+                f"--package {rental.package!r} does not name one version",
+                remedy="Give name==version, or the https address of a wheel.",
+            )
+        if rental.image != DEFAULT_IMAGE and rental.image_gb is None:
+            raise UsageError(
+                "the size of the image is not known, and how long a machine may take to start depends on it",
+                remedy="Give its compressed size in GB with --image-gb.",
+            )
+        rental.wishes()
+        return cls(
+            image_gb=DEFAULT_IMAGE_GB if rental.image_gb is None else rental.image_gb,
+            relay_urls=tuple(dict.fromkeys(check_relay_url(url) for url in rental.relay_urls)),
+        )
+
+
+def _open(command: RunCommand, service: VastService, terminal: Terminal) -> Model:
+    """The model's header; each machine fetches the weights of its own stage."""
+    if is_stub_model(command.model):
+        return open_model(command.model, None)
+    ref = parse_model(command.model)
+    if isinstance(ref.source, PathSource):
+        raise UsageError(
+            f"the file {command.model} is on this machine, and a rented one cannot fetch it",
+            remedy="Name a known model or an https:// address; pp-smoke-run models list shows the known ones.",
+        )
+    if is_loopback(ref.id) and not service.on_this_machine:
+        raise UsageError(
+            f"{ref.id} is an address of this machine, and a rented one cannot reach it",
+            remedy="Name a known model or a public https:// address.",
+        )
+    terminal.waiting(f"reading the header of {ref.id}")
+    try:
+        with nullcontext(models.SilentProgress()) as progress:
+            path = models.ensure_share(ref, models.header_only, progress=progress)
+        return open_model(ref.id, path, fetched_by_nodes=True)
+    finally:
+        terminal.settle()
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """One invocation, its options settled. `output`: set once the run itself began. `more`: for the JSON object."""
+
+    command: RunCommand
+    rental: RentalCommand
+    service: VastService
+    terms: _Terms
+    options: RunOptions
+    terminal: Terminal
+    output: RunOutput | None = None
+    more: dict[str, Any] = field(default_factory=dict)
+
+    async def plan(self) -> str:
+        """What would be rented, as text or JSON. Raises TooFewOffers, VastFailed."""
+        await self._warn_in_passing()
+        needs = self._needs()
+        async with self.service.without_key().client() as api:
+            self.terminal.waiting("asking the market")
+            offers = await self._choose(self._market(api, needs))
+            self.terminal.settle()
+        costs = self._estimate(offers, needs)
+        if self.command.as_json:
+            return json.dumps({**plan_json(self.options), **offers_json(offers, costs)})
+        lines = describe_plan(self.options, free=None)
+        return "\n".join([*lines, "", *describe_offers(offers, costs)])
+
+    async def run(self) -> RunResult:
+        """Raises PpError as long as nothing was rented."""
+        needs = self._needs()
+        async with self.service.client() as api:
+            market = self._market(api, needs)
+            self.terminal.waiting("asking the market")
+            offers = await self._choose(market)
+            costs = self._estimate(offers, needs)
+            self.terminal.waiting("asking the account")
+            checked = await check_account(api, costs.total_usd)
+            await self._warn_of_leftovers(checked.instances, checked.account)
+            relays = await self._relays()
+            self.terminal.settle()
+            self._show_account(checked)
+            offers = await self._agree(market, offers, needs)
+            options = begin(self.command, self.options, self.terminal)
+            self.output = RunOutput(self.terminal, stream=not self.command.as_json)
+            run = RentedRun(
+                options, self._rental_options(offers, needs, market, relays, checked.account), self.output, api
+            )
+            try:
+                return await run.execute()
+            finally:
+                self.more["rental"] = run.rental.as_json()
+
+    # ---- the market
+
+    def _needs(self) -> tuple[StageNeed, ...]:
+        return stage_needs(stage_memories(self.options), self.terms.image_gb)
+
+    def _market(self, api: VastClient, needs: tuple[StageNeed, ...]) -> StageOffers:
+        bad = read_bad_machines(bad_machines_file(os.environ), time.time())
+        return StageOffers(api, needs, self.rental.wishes(), bad_machines=bad, strategy=self.rental.strategy)
+
+    async def _choose(self, market: StageOffers) -> tuple[Offer, ...]:
+        offers = await market.choose()
+        price, most = sum(offer.price_per_hour_usd for offer in offers), self.rental.max_price
+        if most is not None and price > most:
+            raise TooFewOffers(
+                f"the {len(offers)} machines would cost {price:.3f} USD an hour together, more than the {most:g} of "
+                "--max-price; nothing was rented",
+                remedy="Raise --max-price, use fewer stages, or loosen a filter.",
+                phase="search",
+            )
+        return offers
+
+    def _estimate(self, offers: tuple[Offer, ...], needs: tuple[StageNeed, ...]) -> Estimate:
+        budget = self.command.deadlines.budget
+        hours = _USUAL_HOURS if budget is None else budget / 3600
+        return estimate(offers, hours, [need.traffic for need in needs])
+
+    async def _agree(
+        self, market: StageOffers, offers: tuple[Offer, ...], needs: tuple[StageNeed, ...]
+    ) -> tuple[Offer, ...]:
+        """The offers to take, at a price that the user agreed to. Raises NotConfirmed, UsageError."""
+        while True:
+            costs = self._estimate(offers, needs)
+            for line in describe_offers(offers, costs):
+                self.terminal.line(line)
+            asked = time.monotonic()
+            self._confirm(costs, len(offers))
+            if time.monotonic() - asked < _OFFERS_AGE_S:
+                return offers
+            self.terminal.line("that took more than a minute; asking the market again")
+            offers = await self._choose(market)
+            if self._estimate(offers, needs).total_usd <= costs.total_usd * _PRICE_ROSE:
+                return offers
+
+    def _confirm(self, costs: Estimate, count: int) -> None:
+        total, most = costs.total_usd, self.rental.max_spend
+        over = f"the run may cost about {total:.2f} USD, more than the {most:.2f} of --max-spend"
+        if self.rental.yes or not can_ask():
+            if total > most:
+                raise UsageError(f"{over}; nothing was rented", remedy="Raise --max-spend, or choose cheaper machines.")
+            return
+        if total > most:
+            self.terminal.line(f"note: {over}; at that it is ended")
+        if not ask(f"Rent these {count} machines, for about {total:.2f} USD?"):
+            raise NotConfirmed("you did not agree, and nothing was rented", phase="confirmation")
+
+    # ---- account, leftovers, relays
+
+    def _show_account(self, checked: AccountCheck) -> None:
+        source = self.service.key.source if self.service.key is not None else "-"
+        credit = "not to be seen with this key" if checked.credit_usd is None else f"{checked.credit_usd:.2f} USD"
+        self.terminal.line(f"account      key from {source}, credit {credit}")
+
+    async def _warn_of_leftovers(self, instances: tuple[Instance, ...], account: str | None) -> None:
+        directory = journal_dir(os.environ)
+        runs = await find_leftovers(SeenInstances(instances), directory, url=self.service.url, account=account)
+        said = warning(runs, time.time())
+        if said is not None:
+            self.terminal.line(f"warning: {said}")
+
+    async def _warn_in_passing(self) -> None:
+        """For the plan: it must not fail for what it does not need."""
+        if self.service.key is None:
+            dead = [r for r in read_journals(journal_dir(os.environ)) if not r.closed and life(r.header) is Life.DEAD]
+            if dead:
+                self.terminal.line(
+                    "warning: an earlier run may have left rented instances: pp-smoke-run --teardown tells, with a key"
+                )
+            return
+        try:
+            async with self.service.client() as api:
+                self.terminal.waiting("looking for what earlier runs left")
+                instances = await api.list_instances()
+            await self._warn_of_leftovers(tuple(instances), None)
+        except VastFailed as error:
+            self.terminal.line(f"note: what earlier runs left is not known: {error}")
+        finally:
+            self.terminal.settle()
+
+    async def _relays(self) -> tuple[str, ...]:
+        if self.service.on_this_machine and not self.terms.relay_urls:
+            self.terminal.line("relay        none: the machines are processes here")
+            return ()
+        self.terminal.waiting("asking the relays")
+        answers = await usable_relays(self.terms.relay_urls)
+        for answer in answers:
+            self.terminal.line(f"relay        {answer.describe()}")
+        return tuple(answer.url for answer in answers)
+
+    def _rental_options(
+        self,
+        offers: tuple[Offer, ...],
+        needs: tuple[StageNeed, ...],
+        market: StageOffers,
+        relays: tuple[str, ...],
+        account: str | None,
+    ) -> RentalOptions:
+        rental, key = self.rental, self.service.key
+        return RentalOptions(
+            offers=offers,
+            needs=needs,
+            market=market,
+            package=rental.package,
+            version=__version__,
+            journal_dir=journal_dir(os.environ),
+            bad_machines=bad_machines_file(os.environ),
+            replacements=rental.replacements,
+            image=rental.image,
+            image_gb=self.terms.image_gb,
+            index_url=rental.index_url,
+            relay_urls=relays,
+            loopback_only=self.service.on_this_machine,
+            max_price=rental.max_price,
+            max_spend=rental.max_spend,
+            vast_url=self.service.url,
+            account=account,
+            orphan_timeout_s=rental.orphan_timeout,
+            secrets=() if key is None else (key.secret,),
+            time_scale=rental.time_scale,
+        )

@@ -1,0 +1,267 @@
+"""The options of the command line that are about renting. Loads nothing that talks to anybody."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from ppsmoke.cli_options import flag, number, option
+from ppsmoke.errors import UsageError
+from ppsmoke.vast.offers import OfferWishes, Strategy
+from ppsmoke.vast.stage_request import DEFAULT_IMAGE
+
+RENTED_MODEL = "llama3.2:1b"
+DEFAULT_MAX_SPEND = 1.0
+
+_PANEL = "Renting"
+_WISHES = OfferWishes()
+_MOST = 1e6
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+ApiKeyText = Annotated[
+    str | None,
+    option(
+        "--api-key", metavar="KEY", panel=_PANEL, text="vast.ai key; else VAST_API_KEY, or the vast CLI's key file."
+    ),
+]
+Gpus = Annotated[
+    list[str] | None, option("--gpu", metavar="NAME", panel=_PANEL, text='As "RTX 4090"; repeatable; default: any.')
+]
+Offers = Annotated[
+    Strategy, option("--offers", metavar="cheapest|median", panel=_PANEL, text="Which of the fitting offers to take.")
+]
+MaxPrice = Annotated[
+    float | None,
+    number(
+        "--max-price",
+        kind=float,
+        low=0.001,
+        high=_MOST,
+        metavar="USD",
+        panel=_PANEL,
+        text="Most per hour, of all machines together.",
+    ),
+]
+MaxSpend = Annotated[
+    float,
+    number(
+        "--max-spend",
+        kind=float,
+        low=0.001,
+        high=_MOST,
+        metavar="USD",
+        panel=_PANEL,
+        text="Most for the run; reached, all is destroyed.",
+    ),
+]
+Countries = Annotated[
+    list[str] | None,
+    option("--country", metavar="CC", panel=_PANEL, text="Only there, as US or US,CA; repeatable."),
+]
+NotCountries = Annotated[
+    list[str] | None, option("--not-country", metavar="CC", panel=_PANEL, text="Not there; repeatable.")
+]
+MinReliability = Annotated[
+    float,
+    number("--min-reliability", kind=float, low=0, high=1, metavar="R", panel=_PANEL, text="Of the host, 0 to 1."),
+]
+MinCuda = Annotated[
+    float,
+    number("--min-cuda", kind=float, low=0, high=100, metavar="V", panel=_PANEL, text="The newest its driver runs."),
+]
+MinDriver = Annotated[str, option("--min-driver", metavar="V", panel=_PANEL, text="NVIDIA driver, as 550.54.")]
+MinDown = Annotated[
+    float,
+    number("--min-download", kind=float, low=0, high=_MOST, metavar="MBIT", panel=_PANEL, text="Mbit/s of the host."),
+]
+MinUp = Annotated[
+    float,
+    number("--min-upload", kind=float, low=0, high=_MOST, metavar="MBIT", panel=_PANEL, text="Mbit/s of the host."),
+]
+Unverified = Annotated[bool, flag("--unverified", panel=_PANEL, text="Also hosts that vast.ai did not verify.")]
+Datacenter = Annotated[bool, flag("--datacenter", panel=_PANEL, text="Only hosts in datacenters.")]
+Image = Annotated[str, option("--image", metavar="IMAGE", panel=_PANEL, text="Container image of the machines.")]
+ImageGb = Annotated[
+    float | None,
+    number(
+        "--image-gb",
+        kind=float,
+        low=0,
+        high=1000,
+        metavar="GB",
+        panel=_PANEL,
+        text="Its compressed size, with --image.",
+    ),
+]
+Package = Annotated[
+    str,
+    option("--package", metavar="SPEC", panel=_PANEL, text="What they install: name==version or a wheel's address."),
+]
+IndexUrl = Annotated[str, option("--index-url", metavar="URL", panel=_PANEL, text="pip's index there, if not its own.")]
+Relays = Annotated[
+    list[str] | None,
+    option("--relay-url", metavar="URL", panel=_PANEL, text="iroh relay; repeatable; default: the public ones."),
+]
+OrphanTimeout = Annotated[
+    int,
+    number(
+        "--orphan-timeout",
+        kind=int,
+        low=60,
+        high=86400,
+        metavar="SECONDS",
+        panel=_PANEL,
+        text="A machine that heard nothing of us ends itself.",
+    ),
+]
+Replacements = Annotated[
+    int,
+    number(
+        "--replacements", kind=int, low=0, high=20, metavar="N", panel=_PANEL, text="Machines that may fail, a stage."
+    ),
+]
+Label = Annotated[
+    str | None, option("--label", metavar="L", panel=_PANEL, text="With --teardown: this run or instance only.")
+]
+Everything = Annotated[
+    bool, flag("--all", panel=_PANEL, text="With --teardown: also runs of other machines. Of this tool only.")
+]
+Yes = Annotated[bool, flag("--yes", "-y", panel=_PANEL, text="Rent, or destroy, without asking.")]
+VastUrl = Annotated[
+    str, option("--vast-url", metavar="URL", panel=_PANEL, text="Another service, such as an emulator of it.")
+]
+TimeScale = Annotated[
+    float,
+    number(
+        "--time-scale",
+        kind=float,
+        low=0.0001,
+        high=1,
+        metavar="F",
+        panel=_PANEL,
+        text="Waits are so much shorter, as an emulator's.",
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class RentalCommand:
+    """The options about renting, as given. `time_scale` shrinks the waits between calls, for an emulator."""
+
+    api_key: str | None = field(repr=False)
+    vast_url: str
+    yes: bool
+    time_scale: float
+    gpus: tuple[str, ...] = ()
+    strategy: Strategy = Strategy.CHEAPEST
+    max_price: float | None = None
+    max_spend: float = DEFAULT_MAX_SPEND
+    countries: tuple[str, ...] = ()
+    not_countries: tuple[str, ...] = ()
+    min_reliability: float = _WISHES.min_reliability
+    min_cuda: float = _WISHES.min_cuda or 0.0
+    min_driver: str = _WISHES.min_driver
+    min_download: float = _WISHES.min_inet_down_mbps
+    min_upload: float = _WISHES.min_inet_up_mbps
+    unverified: bool = False
+    datacenter: bool = False
+    image: str = DEFAULT_IMAGE
+    image_gb: float | None = None
+    package: str = ""
+    index_url: str = ""
+    relay_urls: tuple[str, ...] = ()
+    orphan_timeout: int = 600
+    replacements: int = 3
+
+    def wishes(self) -> OfferWishes:
+        """What every machine must have. No single one may cost more than all may together. Raises UsageError."""
+        return OfferWishes(
+            gpu_names=self.gpus,
+            min_cuda=self.min_cuda or None,
+            min_driver=self.min_driver,
+            min_inet_down_mbps=self.min_download,
+            min_inet_up_mbps=self.min_upload,
+            min_reliability=self.min_reliability,
+            max_price_per_hour_usd=self.max_price,
+            countries=_codes("--country", self.countries),
+            not_countries=_codes("--not-country", self.not_countries),
+            verified=not self.unverified,
+            datacenter=self.datacenter,
+        )
+
+
+_WHERE = ("seed", "vastai", "teardown")
+_RENTING_ONLY = frozenset(
+    {
+        *(
+            "gpu",
+            "offers",
+            "max_price",
+            "max_spend",
+            "country",
+            "not_country",
+            "min_reliability",
+            "min_cuda",
+            "min_driver",
+        ),
+        *("min_download", "min_upload", "unverified", "datacenter", "image", "image_gb", "package", "index_url"),
+        *("relay_url", "orphan_timeout", "replacements"),
+    }
+)
+_RENTING_AND_TEARDOWN = frozenset({"api_key", "yes", "vast_url", "time_scale"})
+_TEARDOWN_ONLY = frozenset({"label", "everything"})
+_LOCAL_ONLY = {
+    "verify": "it compares with one process on this machine, which has not got the weights",
+    "boot_timeout": "no process is started on this machine",
+}
+_OF_EVERY_COMMAND = frozenset({"as_json", "quiet", "debug"})
+
+
+def check_combination(given: Mapping[str, str]) -> None:
+    """Refuses options that make no sense together: `given` maps the names of those that were given to how the user
+    writes them. Raises UsageError for the first."""
+    modes = [given[name] for name in _WHERE if name in given]
+    if len(modes) > 1:
+        raise UsageError(f"{modes[0]} and {modes[1]} exclude each other", remedy="Give exactly one of them.")
+    if not modes:
+        raise UsageError(
+            "say where to run",
+            remedy="--seed runs all stages on this machine, --vastai on rented GPUs.",
+        )
+    (mode,) = modes
+    if mode == "--seed":
+        _refuse(given, _RENTING_ONLY | _RENTING_AND_TEARDOWN, "is about renting, and --seed rents nothing")
+    if mode != "--teardown":
+        _refuse(given, _TEARDOWN_ONLY, "belongs to --teardown")
+        if mode == "--vastai":
+            for name, reason in _LOCAL_ONLY.items():
+                _refuse(given, (name,), f"has no place beside --vastai: {reason}")
+        return
+    known = _RENTING_AND_TEARDOWN | _TEARDOWN_ONLY | _OF_EVERY_COMMAND | {"teardown"}
+    _refuse(given, set(given) - known, "has no place beside --teardown: nothing is run")
+    if "label" in given and "everything" in given:
+        raise UsageError("--label and --all exclude each other", remedy="Give exactly one of them, or none.")
+
+
+def is_loopback(url: str) -> bool:
+    """Whether the address is one of this machine alone."""
+    try:
+        return urlsplit(url).hostname in _LOOPBACK
+    except ValueError:
+        return False
+
+
+def _refuse(given: Mapping[str, str], names: Collection[str], why: str) -> None:
+    for name, written in given.items():
+        if name in names:
+            raise UsageError(f"{written} {why}", remedy="Leave it out.")
+
+
+def _codes(option_name: str, given: tuple[str, ...]) -> tuple[str, ...]:
+    codes = [code.strip() for text in given for code in text.split(",")]
+    for code in codes:
+        if len(code) != 2 or not (code.isascii() and code.isalpha()):
+            raise UsageError(f"{option_name} {code!r} is not a country's code", remedy="Give two letters, as US.")
+    return tuple(code.upper() for code in codes)
