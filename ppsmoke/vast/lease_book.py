@@ -96,7 +96,7 @@ class LeaseBook:
         self._queue: deque[Event] = deque()
         self._dispatching = False
         self._timer: asyncio.TimerHandle | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Event]] = set()
         self._changed = asyncio.Event()
         self._done = asyncio.Event()
         self._broken = False
@@ -195,15 +195,18 @@ class LeaseBook:
         try:
             self._step(event)
         except Exception as error:
-            log.exception("the lease book broke at %s", type(event).__name__)
-            now, what = self._loop.time(), f"a fault of this program ended the renting: {reason_of(error)}"
-            if self._broken:
-                self.state = lease.given_up(self.state, now, what)
-                self._done.set()
-                return
-            self._broken = True
-            self.state = lease.in_release(self.state, now, RunFailed(what, phase="renting"))
-            self._loop.call_soon(self._post, Tick())
+            self._break(error)
+
+    def _break(self, error: BaseException) -> None:
+        log.error("the lease book broke", exc_info=error)
+        now, what = self._loop.time(), f"a fault of this program ended the renting: {reason_of(error)}"
+        if self._broken:
+            self.state = lease.given_up(self.state, now, what)
+            self._done.set()
+            return
+        self._broken = True
+        self.state = lease.in_release(self.state, now, RunFailed(what, phase="renting"))
+        self._loop.call_soon(self._post, Tick())
 
     def _step(self, event: Event) -> None:
         self.state, actions = lease.step(self.state, event, self._loop.time())
@@ -268,12 +271,19 @@ class LeaseBook:
             log.exception("news of the leases could not be told")
 
     def _spawn(self, call: Coroutine[Any, Any, Event]) -> None:
-        task = self._loop.create_task(self._answered(call))
+        task = self._loop.create_task(call)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._answered)
 
-    async def _answered(self, call: Coroutine[Any, Any, Event]) -> None:
-        self._post(await call)
+    def _answered(self, task: asyncio.Task[Event]) -> None:
+        self._tasks.discard(task)
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is None:
+            self._post(task.result())
+        elif not self._done.is_set():
+            self._break(error)
 
     async def _close(self) -> None:
         if self._timer is not None:

@@ -100,8 +100,11 @@ class LeaseCalls:
             request = self.renting.request_for(candidate)
             if request.label != label:
                 raise ValueError(f"the request for {label} is labelled {request.label}")
-        except (PpError, ValueError) as error:
-            return CreateRefused(label, False, error if isinstance(error, PpError) else RunFailed(str(error)))
+        except PpError as error:
+            return CreateRefused(label, False, error)
+        except Exception as error:  # nothing was sent
+            what = f"stage {candidate.stage}: what to ask for could not be told: {reason_of(error)}"
+            return CreateRefused(label, False, RunFailed(what, stage=candidate.stage, phase="renting"))
         self._requests[label] = request
         try:
             async with asyncio.timeout(self._limit_s):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import sys
@@ -243,21 +244,40 @@ def test_a_disk_that_fills_up_later_rolls_back_everything(tmp_path: Path) -> Non
     asyncio.run(scenario())
 
 
-def test_a_request_that_cannot_be_made_rolls_back(tmp_path: Path) -> None:
+@pytest.mark.parametrize("error", [TooFewOffers("no request for stage 1"), KeyError("no request for stage 1")])
+def test_a_request_that_cannot_be_made_rolls_back(error: Exception, tmp_path: Path) -> None:
     def request_for(candidate: Candidate) -> CreateRequest:
         if candidate.stage == 1:
-            raise TooFewOffers("no request for stage 1")
+            raise error
         return plain_request(candidate)
 
     async def scenario() -> None:
         async with emulated() as cloud, cloud.client() as client:
             run = SmallRun(cloud, client, tmp_path, request_for=request_for)
             journal = run.journal()
-            with pytest.raises(TooFewOffers, match="no request for stage 1"):
+            with pytest.raises(RunFailed, match="no request for stage 1"):
                 async with run.book(journal) as book:
                     await book.acquire((await run.search())[:2])
             journal.close()
             assert cloud.left() == []
+
+    asyncio.run(scenario())
+
+
+def test_calls_that_have_not_begun_when_it_ends_are_dropped_quietly(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with emulated() as cloud, cloud.client() as client:
+            run = SmallRun(cloud, client, tmp_path)
+            journal = run.journal()
+            book = run.book(journal)
+            await book.acquire((await run.search())[:2])
+            book.interrupt(interruption(signal.SIGINT))
+            book.hurry()  # begins the destroys
+            book.give_up("at once")  # before their tasks had a turn
+            left = await book.release("the run is over")
+            journal.close()
+            gc.collect()  # a coroutine that nobody awaited would complain here
+            assert len(left) == 2
 
     asyncio.run(scenario())
 
