@@ -50,8 +50,18 @@ def test_the_cache_directory_follows_the_usual_variables(tmp_path: Path) -> None
     assert default_cache_dir({}).name == "pp-smoke-run"
 
 
-@pytest.mark.parametrize("obstacle", ["unwritable", "corrupt"])
-def test_a_kernel_cache_that_cannot_be_used_is_done_without(obstacle: str, tmp_path: Path, tiny_model: Path) -> None:
+def test_the_caches_name_changes_with_the_version_of_tinygrad(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = find_compiler(os.environ, tmp_path).identity
+    monkeypatch.setattr(compiler.metadata, "version", lambda name: f"another {name}")
+    assert find_compiler(os.environ, tmp_path).identity != before
+
+
+@pytest.mark.parametrize(
+    ("obstacle", "engine"), [("unwritable", "kernels"), ("corrupt", "kernels"), ("corrupt", "plain")]
+)
+def test_a_kernel_cache_that_cannot_be_used_is_done_without(
+    obstacle: str, engine: str, tmp_path: Path, tiny_model: Path
+) -> None:
     cache = tmp_path / "cache"
     if obstacle == "unwritable":
         cache.write_text("a file where the directory should be")
@@ -60,8 +70,8 @@ def test_a_kernel_cache_that_cannot_be_used_is_done_without(obstacle: str, tmp_p
         (cache / "kernels").mkdir(parents=True)
         (cache / "kernels" / f"cpu-{identity}.db").write_bytes(b"no database" * 1000)
     arguments = ("--model", str(tiny_model), "--stage", "1", "--num-stages", "8", "--device", "CPU")
-    with PipedWorker(arguments, {"PP_SMOKE_CACHE": str(cache)}) as worker:
-        assert worker.ready()["device"] == "CPU"
+    with PipedWorker((*arguments, "--engine", engine), {"PP_SMOKE_CACHE": str(cache)}) as worker:
+        assert worker.ready()["engine"] == engine
         assert any("kernels are not cached" in line for line in worker.log)
 
 

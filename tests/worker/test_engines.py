@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 from ppsmoke_worker.engines import engine_options
-from ppsmoke_worker.threads import Threads, choose_threads
+from ppsmoke_worker.threads import Threads, choose_threads, usable_cores
 
 from ppsmoke.errors import BadNodeEnvironment
 from tests.worker.harness import PipedWorker
-
-CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @pytest.mark.parametrize(
@@ -38,10 +35,12 @@ def test_the_ready_line_and_the_log_say_which_engine_it_is_and_why(
 
 
 def test_in_prefill_the_stages_share_the_cores() -> None:
-    assert choose_threads(None, None) == Threads(CORES, CORES)
-    assert choose_threads(None, CORES) == Threads(CORES, 1)
-    assert choose_threads(None, 100 * CORES) == Threads(CORES, 1)
+    assert choose_threads(None, None, cores=2) == Threads(2, 2)
+    assert choose_threads(None, 2, cores=2) == Threads(2, 1)
+    assert choose_threads(None, 5, cores=2) == Threads(2, 1)
+    assert choose_threads(None, 5, cores=64) == Threads(8, 12)
     assert choose_threads(3, 100) == Threads(3, 3)
+    assert choose_threads(None, None).prefill == usable_cores() >= 1
 
 
 @pytest.mark.parametrize(
