@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
+import signal
 import sys
-import threading
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -54,9 +57,9 @@ def machines(folder: Path, program: str = _SHIM) -> Iterator[ProcessNodes]:
 
 @dataclass
 class Watcher:
-    """A view that keeps what it is shown; `on_line` hears each line as it comes."""
+    """A view that keeps what it is shown; `on_news` hears each line, detail and piece of text as it comes."""
 
-    on_line: Callable[[str], None] = lambda line: None
+    on_news: Callable[[str], None] = lambda text: None
     pieces: list[str] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
     details: list[str] = field(default_factory=list)
@@ -64,10 +67,11 @@ class Watcher:
 
     def line(self, text: str) -> None:
         self.lines.append(text)
-        self.on_line(text)
+        self.on_news(text)
 
     def detail(self, text: str) -> None:
         self.details.append(text)
+        self.on_news(text)
 
     def waiting(self, text: str) -> None:
         self.waits.append(text)
@@ -76,6 +80,7 @@ class Watcher:
 
     async def text(self, piece: str) -> None:
         self.pieces.append(piece)
+        self.on_news(f"text {piece}")
 
     @property
     def all(self) -> str:
@@ -115,12 +120,13 @@ def run_options(folder: Path, stages: int, model: Model, prompt: tuple[int, ...]
     return replace(options, **changes)
 
 
-def stub_options(folder: Path, stages: int, model: str = STUB, **changes: Any) -> RunOptions:
-    return run_options(folder, stages, open_model(model, None), tuple(stub_encode("hello")), **changes)
+def stub_options(folder: Path, stages: int, model: str = STUB, *, max_tokens: int = 8, **changes: Any) -> RunOptions:
+    options = run_options(folder, stages, open_model(model, None), tuple(stub_encode("hello")), **changes)
+    return replace(options, generation=replace(options.generation, max_tokens=max_tokens))
 
 
 async def rental_options(
-    cloud: Emulated, client: VastClient, options: RunOptions, folder: Path, **changes: Any
+    url: str, scale: float, client: VastClient, options: RunOptions, folder: Path, **changes: Any
 ) -> RentalOptions:
     """As a command would fill them in, for machines that are processes here."""
     needs = stage_needs(stage_memories(options), image_gb=0.05)
@@ -135,10 +141,10 @@ async def rental_options(
         bad_machines=folder / "bad-machines.json",
         loopback_only=True,
         max_spend=5.0,
-        vast_url=cloud.url,
+        vast_url=url,
         secrets=(KEY,),
         orphan_timeout_s=60,
-        time_scale=cloud.scale,
+        time_scale=scale,
     )
     return replace(rental, **changes)
 
@@ -149,26 +155,63 @@ def rent_and_run(
     *,
     faults: str = "",
     program: str = _SHIM,
-    watcher: Watcher | None = None,
-    meanwhile: Callable[[Emulated, Watcher], None] = lambda cloud, watcher: None,
+    on_news: Callable[[Emulated, str], None] = lambda cloud, text: None,
     **changes: Any,
 ) -> Rented:
     """One rented run in this process, its machines being processes of their own.
 
-    `meanwhile` runs in a thread beside it and may do to the emulator what it wants.
+    `on_news` hears what the view is shown, in the run's event loop, and may do to the emulator what it wants.
     """
-    watcher = watcher or Watcher()
+    watcher = Watcher()
 
     async def scenario(nodes: ProcessNodes) -> Rented:
         async with emulated(faults, scale=SCALE, nodes=nodes) as cloud, cloud.client() as client:
-            run = RentedRun(options, await rental_options(cloud, client, options, folder, **changes), watcher, client)
-            beside = threading.Thread(target=meanwhile, args=(cloud, watcher), daemon=True)
-            beside.start()
+            watcher.on_news = partial(on_news, cloud)
+            rental = await rental_options(cloud.url, cloud.scale, client, options, folder, **changes)
+            run = RentedRun(options, rental, watcher, client)
             result = await run.execute()
             ended = cloud.service.settle()
             creates = [x.wish for x in cloud.service.account.rentals.values() if x.instance_id not in cloud.foreign]
             left = cloud.left()
-            return Rented(result, run.rental, watcher, left, cloud.billed_after(ended), [dict(x) for x in creates])
+            billed = round(cloud.billed_after(ended), 9)  # sums of many small amounts
+            return Rented(result, run.rental, watcher, left, billed, [dict(x) for x in creates])
 
     with machines(folder, program) as nodes:
         return asyncio.run(scenario(nodes))
+
+
+def once(pattern: str, act: Callable[[Emulated], None]) -> Callable[[Emulated, str], None]:
+    """For `on_news`: do this the first time that something like `pattern` is shown."""
+    seen = False
+
+    def hear(cloud: Emulated, text: str) -> None:
+        nonlocal seen
+        if not seen and re.search(pattern, text):
+            seen = True
+            act(cloud)
+
+    return hear
+
+
+def end_machine(stage: int) -> Callable[[Emulated], None]:
+    """As if its owner, or its host, had ended the machine of a stage."""
+
+    def end(cloud: Emulated) -> None:
+        ours = [x for x in cloud.service.account.rentals.values() if x.instance_id not in cloud.foreign]
+        [rental] = [x for x in ours if x.wish["env"]["STAGE"] == str(stage) and x.died is None]
+        url = f"{cloud.url}/api/v0/instances/{rental.instance_id}/"
+        request = urllib.request.Request(url, b"{}", {"Authorization": f"Bearer {KEY}"}, method="DELETE")
+        with urllib.request.urlopen(request, timeout=30):
+            pass
+
+    return end
+
+
+def send(*numbers: signal.Signals) -> Callable[[Emulated], None]:
+    """Signals to this process, which is the orchestrator's."""
+
+    def strike(_cloud: Emulated) -> None:
+        for number in numbers:
+            os.kill(os.getpid(), number)
+
+    return strike
