@@ -23,6 +23,7 @@ class RentalNews:
         self._offers = offers
         self._began = False
         self._offer_of: dict[str, int] = {}
+        self._instance_of: dict[str, int] = {}
         self._awaited: dict[str, int] = {}  # the stage of each label
 
     def listed(self, instances: Iterable[Instance]) -> None:
@@ -52,6 +53,8 @@ class RentalNews:
         where = f"stage {entry.stage}" if entry.stage is not None and entry.stage >= 0 else entry.label or "a machine"
         match entry.kind:
             case Kind.CREATED:
+                if entry.label is not None and entry.instance_id is not None:
+                    self._instance_of[entry.label] = entry.instance_id
                 self._doing(entry, "being set up")
                 return f"{where}: rented instance {entry.instance_id}{self._machine(entry)}"
             case Kind.REFUSED:
@@ -67,7 +70,8 @@ class RentalNews:
                 self._doing(entry, "being replaced")
                 return f"{where}: instance {entry.instance_id or '-'} is given up: {entry.reason}"
             case Kind.GONE:
-                return f"{where}: {entry.label} is verified as destroyed"
+                instance_id = self._instance_of.get(entry.label or "")
+                return None if instance_id is None else f"{where}: instance {instance_id} is verified as destroyed"
             case Kind.UNVERIFIED:
                 return f"{where}: instance {entry.instance_id or entry.label} is not verified as destroyed"
             case Kind.RELEASE:

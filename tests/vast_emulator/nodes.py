@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from typing import Protocol
 import psutil
 
 _MARK = "PP_EMULATOR_INSTANCE"
+_END_S = 5.0
 
 
 class Nodes(Protocol):
@@ -90,7 +92,7 @@ class ProcessNodes:
                 process.send_signal(signal.SIGKILL)
         if box.process is not None:
             box.process.wait()
-        psutil.wait_procs(inside, timeout=5)
+        _wait_ended(inside)
         shutil.rmtree(box.home, ignore_errors=True)
 
     def close(self) -> None:
@@ -98,6 +100,20 @@ class ProcessNodes:
         for instance_id in list(self._boxes):
             self.stop(instance_id)
         shutil.rmtree(self._root, ignore_errors=True)
+
+
+def _wait_ended(processes: Sequence[psutil.Process]) -> None:
+    """Until none runs any more; whether somebody has buried them does not matter."""
+    ends = time.monotonic() + _END_S
+    while any(_runs(process) for process in processes) and time.monotonic() < ends:
+        time.sleep(0.01)
+
+
+def _runs(process: psutil.Process) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _is_inside(process: psutil.Process, instance_id: int) -> bool:
