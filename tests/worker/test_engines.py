@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
+from ppsmoke_worker.compiler import find_compiler
 from ppsmoke_worker.engines import engine_options
 from ppsmoke_worker.threads import Threads, choose_threads, usable_cores
 
@@ -41,6 +43,25 @@ def test_in_prefill_the_stages_share_the_cores() -> None:
     assert choose_threads(None, 5, cores=64) == Threads(8, 12)
     assert choose_threads(3, 100) == Threads(3, 3)
     assert choose_threads(None, None).prefill == usable_cores() >= 1
+
+
+def test_a_compiler_that_cannot_build_the_kernels_leaves_the_other_engine(tmp_path: Path, tiny_model: Path) -> None:
+    real = find_compiler(os.environ, tmp_path).command
+    wrapper = tmp_path / "cc"
+    wrapper.write_text(
+        "#!/bin/sh\n"
+        'source=$(cat)\ncase "$source" in *pp_stage*) echo "error: too much for me" >&2; exit 1;; esac\n'
+        f"""printf '%s\\n' "$source" | {" ".join(f"'{part}'" for part in real)} "$@"\n"""
+    )
+    wrapper.chmod(0o755)
+    env = {"CC": str(wrapper), "PP_SMOKE_CACHE": str(tmp_path)}
+    arguments = ("--model", str(tiny_model), "--stage", "1", "--num-stages", "8", "--device", "CPU")
+    with PipedWorker(arguments, env) as worker:
+        assert worker.ready()["engine"] == "plain"
+        assert any("engine plain instead of kernels" in line and "too much for me" in line for line in worker.log)
+    with PipedWorker((*arguments, "--engine", "kernels"), env) as worker:
+        fields = worker.next().fields
+    assert (fields["status"], fields["code"]) == ("fatal", "compiler_unavailable")
 
 
 @pytest.mark.parametrize(

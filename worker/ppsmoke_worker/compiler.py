@@ -119,7 +119,10 @@ def _try(command: tuple[str, ...], flags: tuple[str, ...], env: Mapping[str, str
 
 
 def _identity(command: tuple[str, ...], flags: tuple[str, ...], env: Mapping[str, str]) -> str:
-    version = subprocess.run([*command, "--version"], capture_output=True, env=env, timeout=_TRY_S, check=False).stdout
+    # Its standard input would else be this worker's requests.
+    version = subprocess.run(
+        [*command, "--version"], stdin=subprocess.DEVNULL, capture_output=True, env=env, timeout=_TRY_S, check=False
+    ).stdout
     parts = (
         *command,
         *flags,

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from ppsmoke.errors import BadNodeEnvironment
+from ppsmoke.errors import BadNodeEnvironment, CompilerUnavailable, UnsupportedModel
 from ppsmoke.stage_memory import ENGINES
 from ppsmoke.stub_model import parse_stub_model
 from ppsmoke_worker.device import DeviceSettings, is_cpu, prepare_device
@@ -79,7 +79,13 @@ def real_engines(options: EngineOptions) -> Engines:
         if engine == "kernels":
             from ppsmoke_worker.kernel_engine import KernelEngine
 
-            return KernelEngine(config, settings, threads)
+            try:
+                return KernelEngine(config, settings, threads)
+            except (CompilerUnavailable, UnsupportedModel) as error:
+                if options.engine is not None:
+                    raise
+                # A model that no engine supports is refused by the other one too.
+                print(f"engine plain instead of kernels: {error.what}", file=sys.stderr, flush=True)
         from ppsmoke_worker.plain_engine import PlainEngine
 
         return PlainEngine(config, settings, weights=weights)

@@ -113,6 +113,7 @@ def _version(command: tuple[str, ...], env: Mapping[str, str]) -> str:
     try:
         done = subprocess.run(
             [*command, "--version"],
+            stdin=subprocess.DEVNULL,
             capture_output=True,
             env=env,
             timeout=_VERSION_S,

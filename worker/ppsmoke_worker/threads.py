@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import dataclass
 
 # A token's weights come from memory, which a few cores already use up: on two cores two threads are 1.25 times as fast
@@ -20,6 +21,8 @@ class Threads:
 
 def choose_threads(wanted: int | None, num_stages: int | None, cores: int | None = None) -> Threads:
     """`wanted` for both if given; else the cores, which the stages of a machine share in prefill."""
+    if sys.platform != "linux":  # the threads wait for each other by Linux's system calls
+        return Threads(1, 1)
     if wanted is not None:
         return Threads(wanted, wanted)
     cores = cores or usable_cores()
