@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from ppsmoke.errors import BadPayload, MalformedRequest, PpError
@@ -64,11 +65,8 @@ def request_payload_bytes(head: bytes | memoryview) -> int:
 
 def decode_request(head: bytes | memoryview, payload: bytes, hidden_dim: int) -> Step:
     """The step of a request; raises MalformedRequest or BadPayload."""
-    fields = REQUEST.unpack(head)
-    _, _, code, _, _, seed, temperature, top_p, _, _, flags, _, request, _, _, position, seq_len, size = fields
-    op = BINARY_OPS.get(code)
-    if op is None:
-        raise MalformedRequest(f"a step request of op {code} is not known")
+    op, sampling = _decode_prefix(bytes(head[: _PREFIX.size]))
+    _, _, flags, _, request, _, _, position, seq_len, size = HEADER.unpack_from(head, _PREFIX.size)
     is_tokens = op in TOKEN_OPS
     if size != len(payload) or size != seq_len * (1 if is_tokens else hidden_dim) * HIDDEN_WIDTH_BYTES or not size:
         what = "tokens" if is_tokens else f"rows of {hidden_dim} float32"
@@ -79,9 +77,18 @@ def decode_request(head: bytes | memoryview, payload: bytes, hidden_dim: int) ->
         if op is Op.DECODE_STEP and seq_len != 1:
             raise BadPayload(f"decode_step takes one token, not {seq_len}")
     return Step(
-        op, request.hex(), position, seq_len, bool(flags & PREFILL), tokens, payload,
-        Sampling(temperature, top_p, seed), bool(flags & LAST_PART),
+        op, request.hex(), position, seq_len, bool(flags & PREFILL), tokens, payload, sampling,
+        bool(flags & LAST_PART),
     )  # fmt: skip
+
+
+@lru_cache(maxsize=16)  # a run has two at most
+def _decode_prefix(prefix: bytes) -> tuple[Op, Sampling]:
+    _, _, code, _, _, seed, temperature, top_p = _PREFIX.unpack(prefix)
+    op = BINARY_OPS.get(code)
+    if op is None:
+        raise MalformedRequest(f"a step request of op {code} is not known")
+    return op, Sampling(temperature, top_p, seed)
 
 
 def hidden_reply(size: int, began: float, done: float) -> bytes:

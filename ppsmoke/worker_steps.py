@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ppsmoke.errors import DeadlineExceeded, PpError, RequestRejected, WorkerFailed
 from ppsmoke.objects import FLAGS_AT, PREFILL, describe_step
@@ -30,8 +30,7 @@ class WorkerDeadlines:
     step_s: float = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class StepStamps:
+class StepStamps(NamedTuple):
     """When, on this machine's monotonic clock, a step went to the worker, its engine began and was done, and the
     reply was here; seconds."""
 

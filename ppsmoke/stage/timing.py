@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ppsmoke.stats import percentile
 
 
-@dataclass(frozen=True, slots=True)
-class StepParts:
+class StepParts(NamedTuple):
     """Seconds of one step of a stage, in the order in which they pass.
 
     `inward`: from the object's arrival in the node to the beginning of the engine's work in the worker;

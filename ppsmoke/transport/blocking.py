@@ -37,6 +37,37 @@ _READY = 0
 _PREFIX_BYTES = 4  # a buffer of the library begins with the length of its bytes, big-endian
 
 
+class _Buffer(ctypes.Structure):
+    """The library's buffer, with the address of its bytes as a number."""
+
+    _fields_ = (("capacity", ctypes.c_uint64), ("len", ctypes.c_uint64), ("data", ctypes.c_void_p))
+
+
+def _entry(name: str, result: Any, *arguments: Any, quick: bool = False) -> Any:
+    """An entry point of the library with types of our own. `quick`: it only allocates, so it keeps the interpreter's
+    lock, which another thread might else take for a while. Whatever touches a future must not: the library may hold
+    the future's lock in a callback that waits for the interpreter's."""
+    kind = ctypes.PYFUNCTYPE if quick else ctypes.CFUNCTYPE
+    return kind(result, *arguments)(ctypes.cast(getattr(_lib, name), ctypes.c_void_p).value or 0)
+
+
+_Status = ctypes.POINTER(_glue._UniffiRustCallStatus)
+_u64, _u32 = ctypes.c_uint64, ctypes.c_uint32
+_clone_recv = _entry("uniffi_iroh_ffi_fn_clone_recvstream", _u64, _u64, _Status, quick=True)
+_clone_send = _entry("uniffi_iroh_ffi_fn_clone_sendstream", _u64, _u64, _Status, quick=True)
+_allocate = _entry("ffi_iroh_ffi_rustbuffer_alloc", _Buffer, _u64, _Status, quick=True)
+_release = _entry("ffi_iroh_ffi_rustbuffer_free", None, _Buffer, _Status, quick=True)
+_read = _entry("uniffi_iroh_ffi_fn_method_recvstream_read", _u64, _u64, _u32)
+_read_exact = _entry("uniffi_iroh_ffi_fn_method_recvstream_read_exact", _u64, _u64, _u32)
+_write_all = _entry("uniffi_iroh_ffi_fn_method_sendstream_write_all", _u64, _u64, _Buffer)
+_poll_bytes = _entry("ffi_iroh_ffi_rust_future_poll_rust_buffer", None, _u64, _Callback, _u64)
+_complete_bytes = _entry("ffi_iroh_ffi_rust_future_complete_rust_buffer", _Buffer, _u64, _Status)
+_free_bytes = _entry("ffi_iroh_ffi_rust_future_free_rust_buffer", None, _u64)
+_poll_void = _entry("ffi_iroh_ffi_rust_future_poll_void", None, _u64, _Callback, _u64)
+_complete_void = _entry("ffi_iroh_ffi_rust_future_complete_void", None, _u64, _Status)
+_free_void = _entry("ffi_iroh_ffi_rust_future_free_void", None, _u64)
+
+
 class CallsCancelled(Exception):
     """`cancel` was called; the call in progress was dropped."""
 
@@ -100,26 +131,24 @@ class BlockingReceiver(_Waiting):
 
     def read(self, limit: int) -> bytes:
         """What has arrived, waiting for something; b"" at the end. Raises the library's errors, CallsCancelled."""
-        return self._run(_lib.uniffi_iroh_ffi_fn_method_recvstream_read, limit)
+        return self._run(_read, limit)
 
     def read_exact(self, size: int) -> bytes:
-        return self._run(_lib.uniffi_iroh_ffi_fn_method_recvstream_read_exact, size)
+        return self._run(_read_exact, size)
 
     def _run(self, method: Any, size: int) -> bytes:
         if self.cancelled:
             raise CallsCancelled
-        handle = _lib.uniffi_iroh_ffi_fn_clone_recvstream(self._recv._handle, self._status_at)
-        future = method(handle, size)
+        future = method(_clone_recv(self._recv._handle, self._status_at), size)
         try:
-            self._wait(_lib.ffi_iroh_ffi_rust_future_poll_rust_buffer, future, _WAKE)
-            found = _lib.ffi_iroh_ffi_rust_future_complete_rust_buffer(future, self._status_at)
+            self._wait(_poll_bytes, future, _WAKE)
+            found = _complete_bytes(future, self._status_at)
             self._check()
-            start = ctypes.cast(found.data, ctypes.c_void_p).value or 0
-            data = ctypes.string_at(start + _PREFIX_BYTES, found.len - _PREFIX_BYTES)
-            _lib.ffi_iroh_ffi_rustbuffer_free(found, self._status_at)
+            data = ctypes.string_at(found.data + _PREFIX_BYTES, found.len - _PREFIX_BYTES)
+            _release(found, self._status_at)
             return data
         finally:
-            _lib.ffi_iroh_ffi_rust_future_free_rust_buffer(future)
+            _free_bytes(future)
 
 
 class BlockingSender(_Waiting):
@@ -129,12 +158,11 @@ class BlockingSender(_Waiting):
         super().__init__()
         self._send = send
         self._buffer: Any = None
-        self._start = 0
         self._size = -1
 
     def __del__(self) -> None:
         if self._buffer is not None:
-            _lib.ffi_iroh_ffi_rustbuffer_free(self._buffer, self._status_at)
+            _release(self._buffer, self._status_at)
         super().__del__()
 
     def prepare(self, size: int) -> None:
@@ -142,30 +170,28 @@ class BlockingSender(_Waiting):
         if self._size == size:
             return
         if self._buffer is not None:
-            _lib.ffi_iroh_ffi_rustbuffer_free(self._buffer, self._status_at)
-        self._buffer = _lib.ffi_iroh_ffi_rustbuffer_alloc(size + _PREFIX_BYTES, self._status_at)
+            _release(self._buffer, self._status_at)
+        self._buffer = _allocate(size + _PREFIX_BYTES, self._status_at)
         self._buffer.len = size + _PREFIX_BYTES
-        self._start = ctypes.cast(self._buffer.data, ctypes.c_void_p).value or 0
         self._size = size
-        ctypes.memmove(self._start, size.to_bytes(_PREFIX_BYTES, "big"), _PREFIX_BYTES)
+        ctypes.memmove(self._buffer.data, size.to_bytes(_PREFIX_BYTES, "big"), _PREFIX_BYTES)
 
     def write(self, *parts: bytes) -> None:
         """All of `parts`, waiting while the stream's window is full. Raises the library's errors, CallsCancelled."""
         if self.cancelled:
             raise CallsCancelled
         self.prepare(sum(map(len, parts)))
-        place = self._start + _PREFIX_BYTES
+        place = self._buffer.data + _PREFIX_BYTES
         for part in parts:
             ctypes.memmove(place, part, len(part))
             place += len(part)
-        handle = _lib.uniffi_iroh_ffi_fn_clone_sendstream(self._send._handle, self._status_at)
         buffer, self._buffer, self._size = self._buffer, None, -1
-        future = _lib.uniffi_iroh_ffi_fn_method_sendstream_write_all(handle, buffer)
+        future = _write_all(_clone_send(self._send._handle, self._status_at), buffer)
         try:
-            self._wait(_lib.ffi_iroh_ffi_rust_future_poll_void, future, self._told)
+            self._wait(_poll_void, future, self._told)
             # The library's thread was woken to send it, mostly on this core: let it, before anything else.
             os.sched_yield()
-            _lib.ffi_iroh_ffi_rust_future_complete_void(future, self._status_at)
+            _complete_void(future, self._status_at)
             self._check()
         finally:
-            _lib.ffi_iroh_ffi_rust_future_free_void(future)
+            _free_void(future)
