@@ -22,6 +22,8 @@ def node_environment(
 ) -> dict[str, str]:
     """Peers' addresses are not in it: the nodes start at one time, and each is told when its peers are known."""
     return {
+        # Each of the network library's threads would keep a heap of its own; two for all are 2 MB less a node.
+        "MALLOC_ARENA_MAX": "2",
         **inherited,
         "STAGE": str(stage_index),
         "NUM_STAGES": str(options.num_stages),
