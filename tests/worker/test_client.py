@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable
 
+import psutil
 import pytest
 
 from ppsmoke.errors import DeadlineExceeded, ModelNotFound, OutOfOrder, WorkerDied, WorkerFailed
@@ -300,6 +301,7 @@ def test_a_worker_that_does_not_listen_is_killed() -> None:
         worker = await spawn()
         await worker.wait_ready(READY_S)
         os.kill(worker.pid, signal.SIGSTOP)
+        await until(lambda: psutil.Process(worker.pid).status() == psutil.STATUS_STOPPED)
         assert await worker.stop(0.2) == -signal.SIGKILL
         assert not alive(worker.pid)
 
