@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -77,6 +78,7 @@ class SwimDriver:
         self._kept: dict[str, deque[_Kept]] = {}
         self._complained: set[tuple[str, str]] = set()
         self._timer: asyncio.TimerHandle | None = None
+        self.heard_at: dict[str, float] = {}  # when each peer last sent something; read by other threads
         # Set by `start`.
         self._loop: asyncio.AbstractEventLoop
         self.machine: Swim
@@ -138,6 +140,7 @@ class SwimDriver:
     def _received(self, courier: Courier, data: bytes) -> None:
         if self._couriers.get(courier.peer) is not courier:
             return
+        self.heard_at[courier.peer] = time.monotonic()
         self.event(lambda machine, now: machine.receive(courier.peer, data, now))
 
     def _connection_closed(self, courier: Courier, left: bool) -> None:

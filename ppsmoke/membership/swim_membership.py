@@ -6,6 +6,7 @@ import asyncio
 import logging
 import random
 import secrets
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -163,6 +164,11 @@ class SwimMembership(MeshEvents):
             lambda: f"nobody had registered the name {name} after {deadline_s:g} s",
         )
         return self._holders[name]
+
+    def heard_within(self, node_id: str, seconds: float) -> bool:
+        """Whether this member itself, and not others about it, has said something so lately."""
+        at = self._driver.heard_at.get(node_id)
+        return at is not None and time.monotonic() - at < seconds
 
     async def table(self) -> list[MemberRow]:
         """What an operator wants to know of every member, as of the moment of this call."""

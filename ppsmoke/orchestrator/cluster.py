@@ -19,6 +19,7 @@ from ppsmoke.resources import ResourceBook
 from ppsmoke.transport import Endpoint, Mesh, MeshEvents, Refused, node_id_of
 
 _SEND_S = 5.0
+_FAR_SEND_S = 15.0  # a dial over a relay may take ten of them
 _JOIN_S = 5.0
 _CLOSE_S = 2.0
 _REPLACED = -1  # a stage that no node claims to be
@@ -162,8 +163,9 @@ class Cluster:
 
     async def tell(self, index: int, message: ProvisionStage | StopRun) -> None:
         """Send one control message to a stage. Raises as Mesh.send does."""
+        send_s = _SEND_S if self.nodes.network.loopback_only else _FAR_SEND_S
         await self.mesh.send(
-            self.plan.stages[index].node_id, CONTROL_CHANNEL, encode_message(message), deadline_s=_SEND_S
+            self.plan.stages[index].node_id, CONTROL_CHANNEL, encode_message(message), deadline_s=send_s
         )
 
     def name_of(self, node_id: str) -> str:

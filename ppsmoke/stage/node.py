@@ -59,6 +59,8 @@ log = logging.getLogger(__name__)
 
 _STEPPING = {machine.Phase.READY, machine.Phase.EXECUTING}  # back and forth with every step: no news
 _SEND_S = 5.0
+_FAR_SEND_S = 15.0  # a dial over a relay may take ten of them
+_HEARD_S = 120.0
 _CLOSE_S = 2.0
 
 
@@ -163,8 +165,10 @@ class StageNode(MeshEvents):
             ) from error
 
     def _hears_orchestrator(self) -> bool:
+        """That it counts as alive is not enough: nothing may depend on a membership that still works."""
         member = self._membership.members().get(self._orchestrator)
-        return member is not None and member.state == "alive"
+        alive = member is not None and member.state == "alive"
+        return alive and self._membership.heard_within(self._orchestrator, _HEARD_S)
 
     def learn_peers(self, tickets: Sequence[str]) -> None:
         """Addresses of peers that were not known when this node began. Raises BadNodeEnvironment for what is none."""
@@ -466,7 +470,8 @@ class StageNode(MeshEvents):
 
     async def _send(self, message: StageReady | StageFault | StageStopped | StageProgress) -> None:
         try:
-            await self._mesh.send(self._orchestrator, CONTROL_CHANNEL, encode_message(message), deadline_s=_SEND_S)
+            send_s = _FAR_SEND_S if self._settings.far else _SEND_S
+            await self._mesh.send(self._orchestrator, CONTROL_CHANNEL, encode_message(message), deadline_s=send_s)
         except PpError as error:
             # Without its orchestrator a stage has nobody to report to.
             self.end(OrchestratorLost(f"{message.type} could not be delivered: {error}", stage=self._settings.stage))

@@ -203,6 +203,20 @@ def test_a_member_that_vanished_is_dead_its_link_is_closed_and_waits_end() -> No
     run_clean(work())
 
 
+def test_whom_one_hears_oneself_is_known_apart_from_who_counts_as_alive() -> None:
+    async def work() -> None:
+        async with cluster(2, config=local_config(600.0)) as made:  # nobody is declared dead in this test
+            await join_all(made)
+            node, seed = made.members[0], made.seed.id
+            await eventually(lambda: node.heard_within(seed, PATIENCE_S))
+            assert not node.heard_within(id_of("a stranger"), PATIENCE_S)
+            await made.seed_membership._thread.stop()
+            await eventually(lambda: not node.heard_within(seed, 0.3))
+            assert node.members()[seed].state == "alive"
+
+    run_clean(work())
+
+
 def test_a_link_that_only_closed_is_no_death_and_is_dialled_anew() -> None:
     async def work() -> None:
         async with cluster(2) as made:
