@@ -15,7 +15,7 @@ from tinygrad.uop.ops import KernelInfo, Ops, ProgramInfo, UOp
 from ppsmoke_worker.stage_layout import MEASURE, Job, Stage
 
 _NAME = "pp_stage"
-_FILES = ("vectors.h", "formats.h", "matmul.h", "team.h", "stage.c")
+_FILES = ("vectors.h", "formats.h", "matmul.h", "team.h", "model.h", "attention.h", "stage.c")
 
 
 class StageProgram:

@@ -1,9 +1,9 @@
-// How a weight matrix lies in memory. Its rows (the outputs) are cut into tiles of TILE, so that a vector's lanes run along
-// outputs: a dot product is then a plain chain of multiply-adds in every lane, with no sum across lanes. A tile is a run of
-// records, one for GROUP columns, with everything that is needed of these, so that weights stream through the caches in the
-// order of their use:
+// How a weight matrix lies in memory. Its rows (the outputs) are cut into tiles of TILE, so that a vector's lanes run
+// along outputs: a dot product is then a plain chain of multiply-adds in every lane, with no sum across lanes. A tile
+// is a run of records, one for GROUP columns, with everything that is needed of these, so that weights stream through
+// the caches in the order of their use:
 //
-//   quants    GROUP columns of TILE rows. Of 4 or 8 bits: words of 8 or 4 columns of a row, the first in the lowest bits;
+//   quants    GROUP columns of TILE rows. Of 4 or 8 bits: words of 8 or 4 columns of a row, the first lowest;
 //             else the values themselves, column by column
 //   scales    TILE for the group, or TILE for each half of it
 //   minimums  likewise
@@ -52,8 +52,8 @@ INLINE float centre_of(const int format) {
 }
 
 // Quants stay where they are in their words: masked and converted they are multiplied by a power of two, which the
-// activations make up for (see scale_columns). That saves a shift, and is exact. Only the highest ones are shifted down,
-// as they would become negative.
+// activations make up for (see scale_columns). That saves a shift, and is exact. Only the highest ones are shifted
+// down, as they would become negative.
 INLINE float factor_of_column(const int bits, int column) {
   const int place = column % (32 / bits);
   return place == 32 / bits - 1 ? 1.0f : 1.0f / (float)(1u << (bits * place));

@@ -1,8 +1,9 @@
-// A tile of a matrix times the activations of some tokens. A token's arithmetic is the same whatever the number of tokens
-// beside it: in every lane two chains of multiply-adds, for the even and the odd columns of a group, are joined, scaled and
-// added up group by group.
+// A tile of a matrix times the activations of some tokens. A token's arithmetic is the same whatever the number of
+// tokens beside it: in every lane two chains of multiply-adds, for the even and the odd columns of a group, are joined,
+// scaled and added up group by group.
 
-// How much is computed at once: the chains and totals, 3 x tokens x vectors of 16 lanes, have to fit into the registers.
+// How much is computed at once: the chains and totals, 3 x tokens x vectors of 16 lanes, have to fit into the
+// registers.
 #if defined(__AVX512F__)
 #define TOKENS_AT_ONCE 4
 #define VECTORS_OF_ONE 4
@@ -13,8 +14,8 @@
 
 #define UNROLL _Pragma("clang loop unroll(full)")
 
-// Of some tokens, a stride apart. `values` and the same ones as quants of 4 and of 8 bits need them; the sums of the halves
-// of groups are for centres and minimums.
+// Of some tokens, a stride apart. `values` and the same ones as quants of 4 and of 8 bits need them; the sums of the
+// halves of groups are for centres and minimums.
 struct activations {
   const float *values, *for_4_bits, *for_8_bits, *half_sums;
   i64 value_stride, scaled_stride, half_sum_stride;
@@ -43,7 +44,8 @@ INLINE const float* activations_for(const int format, const struct activations* 
   return in->values + token * in->value_stride;
 }
 
-// The tile's rows from `vector` on, for `tokens` tokens from `token` on. All but the pointers are constants after inlining.
+// The tile's rows from `vector` on, for `tokens` tokens from `token` on. All but the pointers are constants after
+// inlining.
 INLINE void multiply_part(const int format, float* out, const u8* record, i64 groups, const struct activations* in,
                           i64 token, const int tokens, int vector, const int vectors) {
   vf32 total[TOKENS_AT_ONCE][VECTORS];

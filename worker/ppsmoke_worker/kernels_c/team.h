@@ -1,7 +1,8 @@
-// Several threads on one pass. A pass is a chain of phases; a phase is a number of pieces of work that may run in any order.
-// A thread takes the next piece by counting up a ticket, and whoever finishes the last piece opens the next phase. So a
-// thread that the system has put aside keeps nobody waiting unless it holds a piece, and one that comes late just joins in.
-// Which thread computes a piece changes nothing in it: results are the same bits for any number of threads.
+// Several threads on one pass. A pass is a chain of phases; a phase is a number of pieces of work that may run in any
+// order. A thread takes the next piece by counting up a ticket, and whoever finishes the last piece opens the next
+// phase. So a thread that the system has put aside keeps nobody waiting unless it holds a piece, and one that comes
+// late just joins in. Which thread computes a piece changes nothing in it: results are the same bits for any number of
+// threads.
 //
 // Who waits spins for a moment, then sleeps in the kernel (futex); nobody spins while there is no pass.
 

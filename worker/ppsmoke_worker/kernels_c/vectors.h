@@ -1,6 +1,6 @@
-// Vectors of 16 lanes, whatever the machine has: one AVX-512 register, two of AVX2, four of NEON. All arithmetic below is
-// written in them, so the order of every sum, and with it every bit of a result, is the same on each of these machines
-// (as long as it has fused multiply-add, which the compiler uses for a * b + c).
+// Vectors of 16 lanes, whatever the machine has: one AVX-512 register, two of AVX2, four of NEON. All arithmetic below
+// is written in them, so the order of every sum, and with it every bit of a result, is the same on each of these
+// machines (as long as it has fused multiply-add, which the compiler uses for a * b + c).
 
 typedef unsigned char u8;
 typedef unsigned short u16;
