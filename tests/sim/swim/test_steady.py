@@ -35,6 +35,11 @@ def deaths(network: Network, since: float = 0.0) -> list[str]:
     ]
 
 
+def doubted(network: Network) -> set[int]:
+    """Who was suspected or declared dead by anybody."""
+    return {change.subject for host in network.hosts for change in host.changes if change.after in ("suspect", "dead")}
+
+
 @pytest.mark.parametrize("count", range(3, 10))
 def test_far_apart_with_loss_nobody_is_declared_dead_in_five_minutes(count: int) -> None:
     for seed in range(2):
@@ -93,9 +98,7 @@ def test_a_stopped_process_is_known_dead_within_five_seconds_and_back_soon_after
         stopped.resume(stopped.life)
         network.run(resumed + 5.0)
         assert [*wrong_views(network), *wrong_names(network)] == [], f"seed {seed}"
-        assert {change.subject for host in network.hosts for change in host.changes if change.after == "dead"} == {
-            stopped.index
-        }
+        assert doubted(network) == {stopped.index}, f"seed {seed}"
 
 
 @pytest.mark.parametrize("count", [3, 6, 9])
@@ -117,6 +120,19 @@ def test_a_member_starved_for_ten_seconds_kills_nobody_and_nobody_it() -> None:
             network.at(network.now + 0.5 * step + 0.49, victim.resume, victim.life)
         network.run(network.now + 20.0)
         assert deaths(network) == [], f"seed {seed}"
+        assert doubted(network) <= {victim.index}, f"seed {seed}"
+
+
+def test_who_says_goodbye_has_left_for_everybody_at_once_and_is_never_called_dead() -> None:
+    for seed in range(5):
+        network = steady(seed, 6, LOCAL, replace(LOOPBACK, loss=0.05), hints=seed % 2 == 0)
+        leaver = network.hosts[seed]
+        leaver.leave()
+        network.run(network.now + 1.0)
+        assert states_of(network, leaver) == {"left"}
+        network.run(network.now + 30.0)
+        assert states_of(network, leaver) == {"left"}
+        assert deaths(network) == []
 
 
 def test_the_schedule_without_faults_breaks_no_property() -> None:
