@@ -60,7 +60,7 @@ class ProcessNodes:
                 process = subprocess.Popen(
                     list(command),
                     cwd=home,
-                    env={**own, **variables, _MARK: str(instance_id)},
+                    env={**own, **variables, _MARK: self._mark(instance_id)},
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,
@@ -85,8 +85,9 @@ class ProcessNodes:
         box = self._boxes.pop(instance_id, None)
         if box is None:
             return
+        mark = self._mark(instance_id)
         # A container takes everything in it down, also what began a session of its own.
-        inside = [process for process in psutil.process_iter() if _is_inside(process, instance_id)]
+        inside = [process for process in psutil.process_iter() if _is_inside(process, mark)]
         for process in inside:
             with suppress(psutil.NoSuchProcess):
                 process.send_signal(signal.SIGKILL)
@@ -94,6 +95,10 @@ class ProcessNodes:
             box.process.wait()
         _wait_ended(inside)
         shutil.rmtree(box.home, ignore_errors=True)
+
+    def _mark(self, instance_id: int) -> str:
+        """Another emulator on this machine has the same ids."""
+        return f"{self._root.name}-{instance_id}"
 
     def close(self) -> None:
         """End all instances."""
@@ -116,8 +121,8 @@ def _runs(process: psutil.Process) -> bool:
         return False
 
 
-def _is_inside(process: psutil.Process, instance_id: int) -> bool:
+def _is_inside(process: psutil.Process, mark: str) -> bool:
     try:
-        return process.environ().get(_MARK) == str(instance_id)
+        return process.environ().get(_MARK) == mark
     except (psutil.Error, OSError):
         return False
