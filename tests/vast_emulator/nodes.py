@@ -18,6 +18,7 @@ import psutil
 
 _MARK = "PP_EMULATOR_INSTANCE"
 _END_S = 5.0
+_MOST_SCANS = 10
 
 
 class Nodes(Protocol):
@@ -86,14 +87,18 @@ class ProcessNodes:
         if box is None:
             return
         mark = self._mark(instance_id)
-        # A container takes everything in it down, also what began a session of its own.
-        inside = [process for process in psutil.process_iter() if _is_inside(process, mark)]
-        for process in inside:
-            with suppress(psutil.NoSuchProcess):
-                process.send_signal(signal.SIGKILL)
+        # A container takes everything in it down, also what began a session of its own, or begins while it ends.
+        for _ in range(_MOST_SCANS):
+            inside = [process for process in psutil.process_iter() if _is_inside(process, mark)]
+            if not inside:
+                break
+            for process in inside:
+                with suppress(psutil.NoSuchProcess):
+                    process.send_signal(signal.SIGKILL)
+            _wait_ended(inside)
         if box.process is not None:
+            box.process.kill()  # one that cleared its environment
             box.process.wait()
-        _wait_ended(inside)
         shutil.rmtree(box.home, ignore_errors=True)
 
     def _mark(self, instance_id: int) -> str:
