@@ -12,27 +12,14 @@ from collections.abc import Coroutine
 from dataclasses import replace
 from typing import Any
 
-from ppsmoke.errors import (
-    DeadlineExceeded,
-    DeviceUnavailable,
-    EdgeFaulted,
-    HostFailed,
-    LeftBehind,
-    MalformedRequest,
-    ModelFetchFailed,
-    NotEnoughDisk,
-    NotEnoughMemory,
-    PeerLost,
-    PpError,
-    RunFailed,
-    WorkerDied,
-)
+from ppsmoke.errors import DeadlineExceeded, EdgeFaulted, LeftBehind, MalformedRequest, PeerLost, PpError, RunFailed
 from ppsmoke.membership import Member, table_json
 from ppsmoke.messages import CONTROL_CHANNEL, StageFault, StageProgress, StageReady, StageStopped, StopRun
 from ppsmoke.orchestrator import machine
 from ppsmoke.orchestrator.children import ChildNode
 from ppsmoke.orchestrator.cluster import Cluster
 from ppsmoke.orchestrator.deadline import PhaseDeadline
+from ppsmoke.orchestrator.joining import Joining
 from ppsmoke.orchestrator.local_nodes import LocalNodes, MakeChild
 from ppsmoke.orchestrator.member_news import MemberNews
 from ppsmoke.orchestrator.news import NotNews, stage_fault_error, stage_news, waiting_line
@@ -48,16 +35,6 @@ from ppsmoke.transport import MeshEvents
 _ROOT_CAUSE_S = 0.5
 _IN_FLIGHT_S = 0.25
 _TABLE_S = 0.5
-_OF_THE_MACHINE = (
-    DeviceUnavailable,
-    HostFailed,
-    ModelFetchFailed,
-    NotEnoughDisk,
-    NotEnoughMemory,
-    PeerLost,
-    WorkerDied,
-)
-"""What another machine may do better, as long as nothing was provisioned."""
 
 
 class ChainRun(MeshEvents):
@@ -77,8 +54,6 @@ class ChainRun(MeshEvents):
         self._fault_timer: asyncio.TimerHandle | None = None
         self._fault_is_shadow = False
         self._signals_seen = 0
-        self._troubled: dict[str, str] = {}  # node ids that cannot serve, with the reason
-        self._trouble_came = asyncio.Event()
         self._budget_ends: float | None = None
         self._ended_at: float | None = None
         self._provisioned_at = 0.0
@@ -87,6 +62,7 @@ class ChainRun(MeshEvents):
         self._loop: asyncio.AbstractEventLoop
         self._finished: asyncio.Future[None]
         self._cluster: Cluster
+        self._joining: Joining
         self._state: machine.RunState
         self.result = RunResult(
             run_id=options.run_id,
@@ -101,6 +77,8 @@ class ChainRun(MeshEvents):
         self._finished = self._loop.create_future()
         started = time.monotonic()
         self._cluster = Cluster(self._options, self._nodes, events=self, member_changed=self._member_changed)
+        join_s = self._options.deadlines.join
+        self._joining = Joining(self._cluster, self._nodes, self._view, join_s)
         plan = self._cluster.plan
         self._state = machine.RunState(plan=plan)
         self.result.times.stages = [
@@ -132,35 +110,12 @@ class ChainRun(MeshEvents):
         await self._cluster.spawn(self)
         self.result.times.spawn = time.monotonic() - began
         joining = time.monotonic()
-        while failed := await self._join():
-            if not await self._nodes.replace(failed):
-                self._deadline_passed(self._options.deadlines.join, "join", "--join-timeout")
-                return
+        if not await self._joining.complete():
+            self._deadline_passed(self._options.deadlines.join, "join", "--join-timeout")
+            return
         self.result.times.join = time.monotonic() - joining
         self._state = replace(self._state, plan=self._cluster.plan)
         self._dispatch(machine.ClusterFormed())
-
-    async def _join(self) -> dict[int, str]:
-        """Wait until all stages have joined; the stages that will not, with the reason, nothing if all have."""
-        join_s = self._options.deadlines.join
-        self._view.waiting("waiting for the stages to join")
-        joined = self._loop.create_task(self._cluster.wait_joined())
-        self._trouble_came.clear()
-        trouble = self._loop.create_task(self._trouble_came.wait())
-        try:
-            if not self._trouble():
-                await asyncio.wait((joined, trouble), timeout=join_s, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in (joined, trouble):
-                task.cancel()
-        if failed := self._trouble():
-            return failed
-        return dict.fromkeys(self._cluster.not_joined(), f"it did not join within {join_s:g} s")
-
-    def _trouble(self) -> dict[int, str]:
-        """Of the nodes that the plan has now."""
-        stages = self._cluster.plan.stages
-        return {s.stage_index: self._troubled[s.node_id] for s in stages if s.node_id in self._troubled}
 
     # ---- the machine's driver
 
@@ -313,12 +268,7 @@ class ChainRun(MeshEvents):
 
     def _stage_failed(self, stage: int, error: PpError, *, verdict: bool = False) -> None:
         """A fault, unless nothing was provisioned yet and another machine may do better."""
-        early = self._state.phase is machine.Phase.PLANNING and self._nodes.network.remote
-        if early and isinstance(error, _OF_THE_MACHINE):
-            self._view.detail(str(error))
-            self._troubled[self._cluster.plan.stages[stage].node_id] = error.what
-            self._trouble_came.set()
-        else:
+        if not (self._state.phase is machine.Phase.PLANNING and self._joining.takes(stage, error)):
             self._fault(error, verdict=verdict)
 
     def _report_fault(self, error: PpError) -> None:
