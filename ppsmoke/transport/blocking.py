@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ctypes
 import importlib
-import os
 import threading
 from typing import Any
 
@@ -189,8 +188,6 @@ class BlockingSender(_Waiting):
         future = _write_all(_clone_send(self._send._handle, self._status_at), buffer)
         try:
             self._wait(_poll_void, future, self._told)
-            # The library's thread was woken to send it, mostly on this core: let it, before anything else.
-            os.sched_yield()
             _complete_void(future, self._status_at)
             self._check()
         finally:
