@@ -31,7 +31,7 @@ class Spares:
     options: RunOptions
     fails: str
     spares: int = 1
-    network: Network = Network(True, (), local_config(), remote=True)
+    network: Network = field(default_factory=lambda: Network(True, (), local_config(), remote=True))
     replaced: list[dict[int, str]] = field(default_factory=list)
     nodes: list[NodeInProcess] = field(default_factory=list)
 
