@@ -279,7 +279,8 @@ class ChainRun(MeshEvents):
     def _deadline_passed(self, seconds: float, what: str, option: str) -> None:
         if self._state.phase is machine.Phase.TEARING_DOWN:
             for index in sorted(self._state.stages_awaited):
-                self._view.line(f"stage {index} did not stop within {seconds:g} s; it will be killed")
+                fate = "its machine ends all the same" if self._nodes.network.remote else "it will be killed"
+                self._view.line(f"stage {index} did not stop within {seconds:g} s; {fate}")
                 self._dispatch(machine.StageHasStopped(index))
             self._dispatch(machine.TokenEndsClosed())
             return
