@@ -111,16 +111,32 @@ def test_a_crash_far_away_is_known_to_all_within_memberlists_time(count: int) ->
 
 
 def test_a_member_starved_for_ten_seconds_kills_nobody_and_nobody_it() -> None:
-    """Its loop gets a moment every half second at most, far less than it needs."""
+    """Its loop gets a moment every half second, too short to read the answer to what it asks."""
     for seed in range(20):
         network = steady(seed, 6, LOCAL, LOOPBACK)
         victim = network.hosts[seed % 6]
         for step in range(20):
             network.at(network.now + 0.5 * step, victim.pause)
-            network.at(network.now + 0.5 * step + 0.49, victim.resume, victim.life)
+            network.at(network.now + 0.5 * step + 0.4995, victim.resume, victim.life)
         network.run(network.now + 20.0)
         assert deaths(network) == [], f"seed {seed}"
         assert doubted(network) <= {victim.index}, f"seed {seed}"
+
+
+def test_who_was_stopped_while_a_suspect_contradicted_does_not_declare_it_dead() -> None:
+    for seed in range(10):
+        network = steady(seed, 5, LOCAL, LOOPBACK)
+        suspect, stopped = network.hosts[1], network.hosts[2]
+        suspect.pause()
+        while stopped.table()[suspect.node_id].state == "alive":
+            network.run(network.now + 0.01)
+        stopped.pause()
+        suspect.resume(suspect.life)
+        network.run(network.now + network.rng.uniform(2.0, 6.0))
+        stopped.resume(stopped.life)
+        network.run(network.now + 5.0)
+        assert {change.subject for change in stopped.changes if change.after == "dead"} == set(), f"seed {seed}"
+        assert list(wrong_views(network)) == []
 
 
 def test_who_says_goodbye_has_left_for_everybody_at_once_and_is_never_called_dead() -> None:
