@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from ppsmoke.errors import HostFailed, PpError, RunFailed
-from ppsmoke.membership import local_config
+from ppsmoke.membership import Member, local_config
+from ppsmoke.membership.api import OnChange
 from ppsmoke.messages import Feedback, Generation
 from ppsmoke.orchestrator.node_environment import node_environment
 from ppsmoke.orchestrator.node_source import Network, NodeNews, Site
@@ -19,6 +20,7 @@ from ppsmoke.orchestrator.result import RunResult
 from ppsmoke.orchestrator.run import ChainRun
 from ppsmoke.request import open_model
 from ppsmoke.stub_model import parse_stub_model, stub_encode, stub_tokens
+from ppsmoke.transport import node_id_of
 from tests.cluster.test_chain_in_process import RUN, NodeInProcess, Watcher
 
 MODEL = "stub:layers=4"
@@ -34,6 +36,7 @@ class Spares:
     network: Network = field(default_factory=lambda: Network(True, (), local_config(), remote=True))
     replaced: list[dict[int, str]] = field(default_factory=list)
     nodes: list[NodeInProcess] = field(default_factory=list)
+    hear: OnChange = lambda before, after: None
 
     async def start(self, site: Site, news: NodeNews) -> None:
         self.site, self.news = site, news
@@ -64,7 +67,10 @@ class Spares:
             raise RunFailed("no machine is left", phase="renting")
         self.replaced.append(dict(stages))
         for stage in stages:
+            before = node_id_of(self.site.node_key(stage))
             self.site.renew_node_key(stage)
+            # Its death is noticed late, when another one has its place: that concerns nobody any more.
+            self.hear(None, Member(before, "dead", "", stage, reason="it fell silent"))
             await self._begin(stage, "")
         return True
 
@@ -101,7 +107,9 @@ def run(folder: Path, fails: str, spares: int = 1) -> tuple[RunResult, Spares]:
 
     async def serve() -> tuple[RunResult, Spares]:
         source = Spares(options, fails, spares)
-        return await ChainRun(options, Watcher(), source).execute(), source
+        chain = ChainRun(options, Watcher(), source)
+        source.hear = chain._member_changed
+        return await chain.execute(), source
 
     return asyncio.run(serve())
 

@@ -103,6 +103,7 @@ def test_a_second_signal_destroys_without_waiting_for_logs(tmp_path: Path) -> No
     assert done.result.exit_status == 130, done.told()
     expect_nothing_left(done, tmp_path)
     assert any("without waiting for logs" in line for line in done.watcher.lines)
+    assert list((tmp_path / "logs").glob("instance-*.log")) == []
 
 
 def test_what_cannot_be_verified_is_named_with_its_price_and_the_command_and_the_status_is_4(tmp_path: Path) -> None:
