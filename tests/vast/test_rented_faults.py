@@ -112,6 +112,7 @@ def test_what_cannot_be_verified_is_named_with_its_price_and_the_command_and_the
     left = done.result.left_behind
     assert isinstance(left, LeasesLeft), done.told()
     assert done.result.exit_status == 4
+    assert "SIGINT came 3 times" in str(left)
     assert len(done.left) == 2
     for one in done.report.instances:
         assert f"instance {one['id']} may still be there, at {one['price_per_hour_usd']:.3f} USD an hour" in str(left)
