@@ -17,11 +17,13 @@ def can_ask() -> bool:
 def ask(question: str) -> bool:
     """Whether the answer is yes; anything else, an end of the input included, is a no."""
     print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+    answer = ""
     try:
         answer = sys.stdin.readline()
     except (OSError, UnicodeDecodeError):
-        answer = ""
-    if not answer.endswith("\n"):
-        with suppress(OSError):
-            print(file=sys.stderr)
+        pass
+    finally:  # a signal may end the wait, too: what is said next gets a line of its own
+        if not answer.endswith("\n"):
+            with suppress(OSError):
+                print(file=sys.stderr)
     return answer.strip().lower() in ("y", "yes")

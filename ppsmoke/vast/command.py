@@ -11,8 +11,7 @@ import os
 import secrets
 import time
 from contextlib import nullcontext
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 from ppsmoke import __version__, models
 from ppsmoke.command_steps import RunCommand, begin, empty_result, end, prepare, report
@@ -39,7 +38,7 @@ from ppsmoke.vast.plan_text import describe_offers, offers_json
 from ppsmoke.vast.prices import Estimate, estimate
 from ppsmoke.vast.records import Instance, Offer
 from ppsmoke.vast.relay_check import check_relay_url, usable_relays
-from ppsmoke.vast.run import RentedRun
+from ppsmoke.vast.run import RentalReport, RentedRun
 from ppsmoke.vast.service import SeenInstances, VastService, service_of
 from ppsmoke.vast.stage_need import StageNeed, stage_needs
 from ppsmoke.vast.stage_request import DEFAULT_IMAGE, DEFAULT_IMAGE_GB, is_pinned
@@ -55,7 +54,7 @@ def vastai_command(command: RunCommand, rental: RentalCommand) -> int:
     terminal = Terminal(quiet=command.quiet, debug=command.debug)
     run_id = secrets.token_hex(16)
     result = empty_result(command, run_id)
-    more: dict[str, Any] = {}
+    attempt: _Attempt | None = None
     began = time.monotonic()
     try:
         terms = _Terms.of(rental)
@@ -68,13 +67,22 @@ def vastai_command(command: RunCommand, rental: RentalCommand) -> int:
             return 0
         result = asyncio.run(attempt.run())
         raise_on_signals()
-        more = attempt.more
         result.times.model = prepared
         if attempt.output is not None:
             end(result, attempt.output, terminal)
     except PpError as error:
         result.error = error
-    return report(command, result, terminal, more)
+    rented = attempt.rented if attempt is not None else None
+    if rented is not None:
+        terminal.settle()
+        terminal.line(_rental_line(rented))
+    return report(command, result, terminal, {} if rented is None else {"rental": rented.as_json()})
+
+
+def _rental_line(rented: RentalReport) -> str:
+    count = len({instance["id"] for instance in rented.instances if instance["id"] is not None})
+    machines = "1 machine" if count == 1 else f"{count} machines"
+    return f"rented  {machines}, at most {rented.spent_usd:.4f} USD spent"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +138,7 @@ def _open(command: RunCommand, service: VastService, terminal: Terminal) -> Mode
 
 @dataclass(slots=True)
 class _Attempt:
-    """One invocation, its options settled. `output`: set once the run itself began. `more`: for the JSON object."""
+    """One invocation, its options settled. `output`: set once the run itself began; `rented`: once it is over."""
 
     command: RunCommand
     rental: RentalCommand
@@ -139,7 +147,7 @@ class _Attempt:
     options: RunOptions
     terminal: Terminal
     output: RunOutput | None = None
-    more: dict[str, Any] = field(default_factory=dict)
+    rented: RentalReport | None = None
 
     async def plan(self) -> str:
         """What would be rented, as text or JSON. Raises TooFewOffers, VastFailed."""
@@ -172,13 +180,12 @@ class _Attempt:
             offers = await self._agree(market, offers, needs)
             options = begin(self.command, self.options, self.terminal)
             self.output = RunOutput(self.terminal, stream=not self.command.as_json)
-            run = RentedRun(
-                options, self._rental_options(offers, needs, market, relays, checked.account), self.output, api
-            )
+            terms = self._rental_options(offers, needs, market, relays, checked.account)
+            run = RentedRun(options, terms, self.output, api)
             try:
                 return await run.execute()
             finally:
-                self.more["rental"] = run.rental.as_json()
+                self.rented = run.rental
 
     # ---- the market
 

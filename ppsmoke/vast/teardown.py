@@ -26,8 +26,10 @@ from ppsmoke.vast.lease_records import BookState, Candidate, Lease, LeaseTimes, 
 from ppsmoke.vast.lease_report import Unverified
 from ppsmoke.vast.prices import spent_usd
 from ppsmoke.vast.records import Instance
+from ppsmoke.wording import columns
 
 _NEVER_MIND_S = 3600.0
+_HEAD = ("instance", "label", "state", "age", "USD/h", "USD so far")
 
 
 class Listing(Protocol):
@@ -144,19 +146,23 @@ async def tear_down(
 def describe(run: LeftRun, wall: float) -> list[str]:
     """For the user: a line for the run, one for each instance, one for each create that was not answered."""
     lines = [f"run {run.scope}: {run.owner.value if run.record is not None else 'not known here'}"]
-    for instance in run.instances:
-        age, cost = instance.age_s(wall), spent_usd(instance, wall)
-        stage = stage_of(label_of(instance))
-        lines.append(
-            f"  instance {instance.id}  {label_of(instance)}"
-            + (f"  stage {stage}" if stage is not None else "")
-            + f"  {instance.actual_status or 'being set up'}"
-            + (f"  {_duration(age)} old" if age is not None else "")
-            + (f"  {instance.price_per_hour_usd:.3f} USD an hour" if instance.price_per_hour_usd is not None else "")
-            + (f"  {cost:.2f} USD so far" if cost is not None else "")
-        )
+    if run.instances:
+        rows = [_HEAD, *(_row(instance, wall) for instance in run.instances)]
+        lines += [f"  {line}" for line in columns(rows, right=lambda column: column > 2)]
     lines += [f"  {label}: an instance may still appear" for label in _unanswered(run, wall)]
     return lines
+
+
+def _row(instance: Instance, wall: float) -> tuple[str, ...]:
+    age, cost, price = instance.age_s(wall), spent_usd(instance, wall), instance.price_per_hour_usd
+    return (
+        str(instance.id),
+        label_of(instance),
+        instance.actual_status or "being set up",
+        _duration(age) if age is not None else "-",
+        f"{price:.3f}" if price is not None else "-",
+        f"{cost:.2f}" if cost is not None else "-",
+    )
 
 
 def warning(runs: Iterable[LeftRun], wall: float) -> str | None:

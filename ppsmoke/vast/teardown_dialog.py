@@ -14,8 +14,10 @@ from ppsmoke.vast.lease_owner import Life
 from ppsmoke.vast.lease_records import LeaseTimes
 from ppsmoke.vast.lease_report import leases_left
 from ppsmoke.vast.teardown import Choice, LeftRun, TornDown, choose, describe, find_leftovers, tear_down
+from ppsmoke.wording import wrap
 
 _NOTHING = TornDown((), ())
+_WIDTH = 80
 
 
 async def destroy_leftovers(
@@ -50,7 +52,7 @@ async def destroy_leftovers(
         _show(run, say, wall())
     for run, reason in choice.left_alone:
         _show(run, say, wall())
-        say(f"  left alone: {reason}")
+        say(wrap(f"  left alone: {reason}", _WIDTH))
         may_ask = everything and not yes and run.owner is Life.ALIVE and run.foreign is None
         if may_ask and confirm is not None and confirm(f"Run {run.scope} is in progress. End it too?"):
             chosen.append(run)
