@@ -92,10 +92,11 @@ def kernel_context(context: int) -> int:
 
 
 def _kernel_floats(facts: ModelFacts, positions: int) -> int:
-    """Activations of one thread, about."""
+    """Activations of one thread, and what each head gets from each span of the cache."""
     queries, keys = facts.num_heads * facts.head_dim, facts.num_kv_heads * facts.head_dim
     rows = 4 * facts.hidden_dim + 4 * queries + 2 * keys + 3 * facts.ffn_dim
-    return KERNEL_CHUNK * rows + facts.num_heads // facts.num_kv_heads * positions
+    spans = positions // KERNEL_SPAN * facts.num_heads * (facts.head_dim + 16)
+    return KERNEL_CHUNK * (rows + spans)
 
 
 def _plain_floats(facts: ModelFacts, positions: int) -> int:
