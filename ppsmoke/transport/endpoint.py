@@ -56,12 +56,14 @@ class Endpoint:
         loopback_only: bool,
         relay_urls: Sequence[str] = (),
         need_relay: bool = False,
+        further_alpns: Sequence[bytes] = (),
         deadline_s: float = 10.0,
     ) -> Endpoint:
         """Bind UDP sockets of both address families; `loopback_only` keeps them off every other interface.
 
         With relays the address names one of them, if one is reached within `deadline_s` seconds; `need_relay` makes it
-        an error when none is, as it is for whoever is to be found through it.
+        an error when none is, as it is for whoever is to be found through it. `further_alpns`: protocols beside the
+        mesh's that incoming connections may speak.
 
         Raises EnvironmentFault when the sockets cannot be had, DeadlineExceeded after `deadline_s` seconds.
         """
@@ -69,7 +71,7 @@ class Endpoint:
         builder = iroh.EndpointBuilder()
         builder.apply_minimal()
         builder.relay_mode(_relay_mode(relay_urls))
-        builder.alpns([ALPN])
+        builder.alpns([ALPN, *further_alpns])
         builder.secret_key(secret_key)
         if loopback_only:
             # Naming only the IPv4 address would leave an IPv6 socket on every interface.
@@ -115,9 +117,9 @@ class Endpoint:
         """The "ip:port" addresses this endpoint can be reached at."""
         return [str(address) for address in self._endpoint.addr().direct_addresses()]
 
-    async def connect(self, address: Any) -> Any:
+    async def connect(self, address: Any, alpn: bytes = ALPN) -> Any:
         """An iroh connection to `address`; may take 30 s against a dead one, so bound it. Raises iroh's errors."""
-        return await self._endpoint.connect(address, ALPN)
+        return await self._endpoint.connect(address, alpn)
 
     def accept_next(self) -> Awaitable[Any]:
         """The next incoming handshake, None after `close`."""

@@ -69,6 +69,8 @@ class Mesh:
         self.node_id = endpoint.node_id
         self.name_of = name_of
         self.on_stream: Callable[[str, FrameStream], None] | None = None
+        self.services: dict[bytes, Callable[[Any], Coroutine[Any, Any, None]]] = {}
+        """What serves a connection of another protocol (ALPN), which is no link; each as a task of the mesh."""
         self.identity = MeshIdentity(run_id, join_token, tool_version)
         self._admit = admit
         self._listeners = [events]
@@ -275,6 +277,10 @@ class Mesh:
         try:
             async with asyncio.timeout(self._hello_deadline_s):
                 connection = await (await incoming.accept()).connect()
+                if service := self.services.get(bytes(connection.alpn())):
+                    self.spawn(service(connection), "serve a connection that is no link")
+                    connection = None
+                    return
                 peer = str(connection.remote_id())
                 who = self.name_of(peer)
                 stream = FrameStream(
