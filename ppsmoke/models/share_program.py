@@ -3,7 +3,8 @@
 A process of its own, so that the node stays small, never waits, and can end the fetch at any moment. It reads one line
 of JSON, `{"model", "stage", "num_stages"}` or `{"model", "layers": [start, end]}`, and writes lines of JSON:
 `{"done", "total"}` while it fetches, at the end `{"path"}` or `{"error": {"code", "message", "remedy"}}`. When its
-input ends before that, it ends.
+input ends before that, it ends. Its environment is the node's, which says how the orchestrator is reached, whose file
+the model may be.
 """
 
 from __future__ import annotations
@@ -13,15 +14,19 @@ import os
 import sys
 import threading
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from ppsmoke.errors import PpError, UsageError
+from ppsmoke.files.models import SCHEME, fetch_from_orchestrator
+from ppsmoke.files.reader import FileReader
 from ppsmoke.model_facts import stage_tensors
 from ppsmoke.models.ensure import ensure_share
 from ppsmoke.models.resolve import parse_model
 from ppsmoke.models.share import Announced, Wanted, stage_share
 from ppsmoke.plan import check_stage_count
 from ppsmoke.roles import layer_range
+from ppsmoke.stage.settings import parse_settings
 
 
 def main() -> int:
@@ -29,12 +34,25 @@ def main() -> int:
     request = json.loads(sys.stdin.readline())
     threading.Thread(target=_end_with_input, daemon=True).start()
     try:
-        path = ensure_share(parse_model(request["model"]), _wanted(request), progress=_Lines())
-        _write({"path": str(path)})
+        _write({"path": str(_fetch(request["model"], _wanted(request)))})
         return 0
     except PpError as error:
         _write({"error": {"code": error.code, "message": error.what, "remedy": error.remedy}})
         return 1
+
+
+def _fetch(model: str, wanted: Wanted) -> Path:
+    if not model.startswith(SCHEME):
+        return ensure_share(parse_model(model), wanted, progress=_Lines())
+    settings = parse_settings(os.environ)
+    with FileReader(
+        settings.seed_addr,
+        run_id=settings.run_id,
+        join_token=bytes.fromhex(settings.join_token),
+        relay_urls=settings.seed_relay,
+        far=settings.far,
+    ) as reader:
+        return fetch_from_orchestrator(reader, model, wanted, _Lines())
 
 
 def _wanted(request: Mapping[str, Any]) -> Wanted:

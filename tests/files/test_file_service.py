@@ -8,12 +8,17 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from fixtures.tiny_gguf import write_tiny_gguf
 from ppsmoke.errors import JoinRefused, ModelFetchFailed, ModelNotFound
 from ppsmoke.files.protocol import FILES_ALPN
 from ppsmoke.files.reader import FileReader
 from ppsmoke.files.service import FileService
+from ppsmoke.gguf_file import open_gguf
+from ppsmoke.model_facts import read_model_facts, stage_tensors
+from ppsmoke.stage.model_share import ShareFetch
 from ppsmoke.transport.endpoint import Endpoint
 from ppsmoke.transport.mesh import Mesh
 from tests.transport.kit import RUN_ID, TOKEN, VERSION, Recorder, key_of, name_of
@@ -190,3 +195,27 @@ def test_an_orchestrator_that_is_gone_is_an_error_and_no_hang(tmp_path: Path) ->
 def test_a_file_that_is_not_there_is_said_at_once(tmp_path: Path) -> None:
     with pytest.raises(ModelNotFound, match=r"nothing\.gguf cannot be read"):
         FileService({"m": tmp_path / "nothing.gguf"}, run_id=RUN_ID, join_token=TOKEN, own_id="0" * 64)
+
+
+def test_a_node_gets_its_share_of_the_orchestrators_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PP_SMOKE_CACHE", str(tmp_path / "cache"))
+    first = write_tiny_gguf(tmp_path / "own.gguf", blocks=40, split_max_tensors=150)
+    parts = sorted(tmp_path.glob("own-*.gguf"))
+    assert len(parts) > 1
+
+    async def body(ticket: str, service: FileService, _: object) -> None:
+        environment = {"STAGE": "1", "NUM_STAGES": "4", "SEED_ADDR": ticket, "PP_RUN_ID": RUN_ID}
+        for name, value in {**environment, "PP_JOIN_TOKEN": TOKEN.hex(), "PP_MODEL": "-"}.items():
+            monkeypatch.setenv(name, value)
+        fetch = ShareFetch(stage=1, num_stages=4, on_progress=lambda _: None)
+        path = await fetch.of_stage(f"orchestrator:{first.name}", 60)
+        with open_gguf(Path(path)) as got, open_gguf(first) as whole:
+            for name in stage_tensors(read_model_facts(got), 10, 20):
+                np.testing.assert_array_equal(got.raw(name), whole.raw(name))
+            with pytest.raises(ModelNotFound):
+                got.raw("blk.9.attn_q.weight")
+        assert service.bytes_sent < sum(part.stat().st_size for part in parts) * 0.7
+        with pytest.raises(ModelFetchFailed, match=r"stage 1: the orchestrator does not offer other\.gguf"):
+            await fetch.of_stage("orchestrator:other.gguf", 60)
+
+    with_service(tmp_path, {part.name: part.read_bytes() for part in parts}, body)
