@@ -1,0 +1,113 @@
+"""A whole rented run by the command line, its machines being processes here: what comes out, and what must not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+
+from ppsmoke.stub_model import parse_stub_model, stub_decode, stub_encode, stub_tokens
+from tests.vast.commanding import STUB, Office, Said, office
+from tests.vast.emulated import KEY
+from tests.vast.rented import SCALE, machines
+
+RUN = ("--vastai", "-n", "2", *STUB, "--max-tokens", "6", "--yes")
+
+
+def secrets_of(shop: Office) -> set[str]:
+    """The user's key, what each machine was told in secret, and each instance's own key."""
+    ours = [x for x in shop.cloud.service.account.rentals.values() if x.instance_id not in shop.cloud.foreign]
+    environments = [x.wish["env"] for x in ours]
+    told = {environment[name] for environment in environments for name in ("PP_JOIN_TOKEN", "PP_NODE_KEY")}
+    assert len(told) == 1 + len(ours), "one token, and a key each"
+    return {KEY, *told, *(x.key for x in ours)}
+
+
+def what_was_written(shop: Office, said: Said) -> Iterator[tuple[str, str]]:
+    """Every place where a secret could have gone."""
+    yield "stdout", said.out
+    yield "stderr", said.err
+    for path in sorted(shop.home.rglob("*")):
+        if path.is_file() and shop.home / "config" not in path.parents:
+            yield str(path.relative_to(shop.home)), path.read_bytes().decode(errors="replace")
+
+
+def assert_no_secrets(shop: Office, said: Said) -> None:
+    secrets = secrets_of(shop)
+    for where, text in what_was_written(shop, said):
+        assert not any(secret in text for secret in secrets), f"a secret is in {where}"
+
+
+def test_a_rented_run_prints_the_text_and_what_it_cost_and_leaves_no_machine_and_no_secret(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    with machines(tmp_path) as nodes, office(home, nodes=nodes, scale=SCALE) as shop:
+        said = shop.run(*RUN, "--debug")
+        assert said.status == 0, said.err
+        model = parse_stub_model(STUB[1])
+        assert said.out == stub_decode(stub_tokens(stub_encode("hello"), 6, model))
+        assert "rented  2 machines, at most 0.0" in said.err
+        assert shop.alive() == set()
+        assert_no_secrets(shop, said)
+        assert {p.suffix for p in (home / "state").rglob("*") if p.is_file()} >= {".jsonl", ".log", ".json"}
+
+
+def test_as_json_a_rented_run_tells_its_machines_and_money(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    with machines(tmp_path) as nodes, office(home, nodes=nodes, scale=SCALE) as shop:
+        said = shop.run(*RUN, "--json", "--debug", "--api-key", KEY, VAST_API_KEY="")
+        assert said.status == 0, said.err
+        body = said.json
+        assert (body["exit_status"], len(body["tokens"]), body["finish_reason"]) == (0, 6, "max_tokens")
+        rental = body["rental"]
+        assert [row["stage"] for row in rental["instances"]] == [0, 1]
+        assert {row["state"] for row in rental["instances"]} == {"gone"}
+        prices = [row["price_per_hour_usd"] for row in rental["instances"]]
+        assert rental["price_per_hour_usd"] == round(sum(prices), 4)
+        assert 0 <= rental["spent_usd"] < 0.1
+        assert shop.alive() == set()
+        assert_no_secrets(shop, said)
+
+
+def test_a_run_that_fails_tells_why_leaves_no_machine_and_no_secret(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    broken = ("--vastai", "-n", "2", "--model", "stub:layers=6,load_fail=1", "--yes", "--replacements", "0")
+    with machines(tmp_path) as nodes, office(home, nodes=nodes, scale=SCALE) as shop:
+        said = shop.run(*broken, "--json", "--debug")
+        body = json.loads(said.out)
+        assert said.status == body["exit_status"] != 0
+        assert body["error"]["stage"] in (0, 1), body
+        assert {row["state"] for row in body["rental"]["instances"]} == {"gone"}
+        assert shop.alive() == set()
+        assert_no_secrets(shop, said)
+
+
+def test_the_key_is_in_no_childs_environment_or_arguments(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    slow = ("--vastai", "-n", "2", "--model", "stub:layers=6,step_ms=20", "--max-tokens", "400", "--yes")
+    with (
+        machines(tmp_path) as nodes,
+        office(home, nodes=nodes, scale=SCALE) as shop,
+        shop.at_a_terminal(*slow) as person,
+    ):
+        person.wait_for("stage 1  blocks")
+        seen = 0
+        for process in psutil.process_iter():
+            try:
+                environment = process.environ()
+                if environment.get("PP_VAST_URL") == shop.cloud.url:
+                    seen += 1
+                    assert not any(KEY in word for word in (*process.cmdline(), *environment.values()))
+            except (psutil.Error, OSError):
+                continue
+        assert seen >= 2 * 3, "a shell, a node and a worker of each machine were looked at"
+        assert psutil.Process(person.process.pid).children() == []
+        person.process.terminate()
+        said = person.end()
+        assert said.status == 143, said.err
+        assert shop.alive() == set()
