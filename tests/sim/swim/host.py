@@ -55,6 +55,8 @@ class Host:
         self.paths: dict[str, Path] = {}
         self.seeds: tuple[str, ...] = ()
         self.own_names: set[str] = set()
+        self.config = network.config
+        self.moves = 0
         self.swim: Swim | None = None
         self.life = 0
         self.joined = False
@@ -75,7 +77,7 @@ class Host:
 
     @property
     def address(self) -> bytes:
-        return b"host %d, life %d, of a simulated network" % (self.index, self.life)
+        return b"host %d, life %d, move %d" % (self.index, self.life, self.moves)
 
     def now(self) -> float:
         """What this host's clock shows."""
@@ -99,7 +101,7 @@ class Host:
         self.network.say(f"{self} starts, life {self.life}")
         self.joined, self.refused = not seeds, None
         machine_rng = random.Random(f"machine of {self}, life {self.life}, of {self.network.seed}")
-        self.swim = Swim(self.identity(), self.network.config, machine_rng, self.now())
+        self.swim = Swim(self.identity(), self.config, machine_rng, self.now())
         self.perform(self.swim.join(self.seeds, self.now()))
 
     def identity(self) -> Identity:
@@ -194,6 +196,15 @@ class Host:
         if self.swim is not None and name in self.own_names:
             self.own_names.remove(name)
             self.perform(self.swim.unregister(name, self.now()))
+
+    def move(self) -> None:
+        """Its address has changed; what was connected breaks."""
+        if self.swim is None or self.index == 0:
+            return
+        self.moves += 1
+        self.perform(self.swim.update_address(self.address, self.now()))
+        for connection in self.network.connections_of(self):
+            self.network.close(connection)
 
     def knows_address_of(self, peer: Host) -> bool:
         if peer.node_id in self.seeds:

@@ -67,6 +67,7 @@ KINDS: dict[str, float] = {
     "cut": 1,
     "leave": 0.5,
     "rename": 1,
+    "move": 1,
 }
 """How often each kind of fault is drawn, relative to the others."""
 
@@ -133,7 +134,7 @@ def draw_faults(rng: random.Random, schedule: Schedule, kinds: dict[str, float],
                 faults.append(Fault(at, kind, some, rest, for_s))
             case "lossy":
                 faults.append(Fault(at, kind, some, rest, for_s, amount=rng.choice([0.2, 0.5, 0.9])))
-            case "cut" | "rename":
+            case "cut" | "rename" | "move":
                 one, other = rng.sample(everyone, 2)
                 faults.append(Fault(at, kind, (one,), (other,)))
     return tuple(sorted(faults, key=lambda fault: fault.at))
@@ -212,6 +213,8 @@ def inject(network: Network, fault: Fault) -> None:
                 network.at(fault.until, set_quality, path, network.quality)
         case "cut":
             network.close(hosts[0].paths[others[0].node_id].connection)
+        case "move":
+            hosts[0].move()
         case "rename":
             for name in sorted(hosts[0].own_names):
                 hosts[0].unregister(name)

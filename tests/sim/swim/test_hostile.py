@@ -310,6 +310,23 @@ def test_other_versions_and_other_clusters_are_noted_and_ignored() -> None:
     assert untrue(network) == []
 
 
+@pytest.mark.parametrize(
+    ("changes", "said"), [({"protocol_version": 9}, "version"), ({"cluster": b"another!"}, "cluster")]
+)
+def test_who_speaks_another_version_or_means_another_cluster_is_refused_with_a_reason(
+    changes: dict[str, int | bytes], said: str
+) -> None:
+    network = Network(f"refused {said}", COUNT, replace(LOCAL, cluster=cluster_tag(b"ours")))
+    stranger = network.hosts[LIAR]
+    stranger.config = replace(network.config, **changes)  # type: ignore[arg-type]
+    boot(network)
+    network.run(10.0)
+    assert stranger.refused is not None
+    assert said in stranger.refused
+    assert not stranger.joined
+    assert all(stranger.node_id not in host.table() for host in honest(network))
+
+
 def test_every_old_message_replayed_changes_nothing() -> None:
     """By the member that sent it, as a network might, and by another one."""
     network = Network("replayed", COUNT, LOCAL)

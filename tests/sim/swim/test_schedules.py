@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from tests.sim.swim.checking import check
+from tests.sim.swim.schedule import FAMILIES, play
 
 
 @pytest.mark.parametrize("block", range(12))
@@ -19,4 +22,16 @@ def test_what_happens_to_one_process_is_no_other_members_death(block: int) -> No
 
 @pytest.mark.parametrize("block", range(4))
 def test_long_runs_of_many_members_end_in_agreement(block: int) -> None:
-    check("long", range(5 * block, 5 * (block + 1)))
+    check("long", range(4 * block, 4 * (block + 1)))
+
+
+def test_the_schedules_do_harm() -> None:
+    """Or the others would show nothing: deaths, returns and goodbyes are noticed, doubts are contradicted."""
+    seen: Counter[str] = Counter()
+    for seed in range(40):
+        for host in play(FAMILIES["short"](str(seed))).hosts:
+            seen.update(f"{change.before} to {change.after}" for change in host.changes)
+    assert seen["suspect to dead"] > 50
+    assert seen["dead to alive"] > 50
+    assert seen["suspect to alive"] > 50
+    assert seen["alive to left"] > 5
