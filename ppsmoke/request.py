@@ -62,16 +62,16 @@ class Model(Protocol):
     def stage_memory(self, layer_start: int, layer_end_exclusive: int, context: int) -> StageMemory: ...
 
 
-def open_model(model_id: str, path: Path | None, *, fetched_by_nodes: bool = False) -> Model:
+def open_model(model_id: str, path: Path | None, *, nodes_fetch: str = "") -> Model:
     """The model at `path`, or the stub that `model_id` names. Raises EnvironmentFault for a file that cannot serve.
 
-    fetched_by_nodes: of the file the header is enough; every node gets its share by the model's id, wherever it runs.
+    nodes_fetch: what every node fetches its share of, wherever it runs; the header is enough at `path` then.
     """
     if path is None:
         return StubInUse(model_id, parse_stub_model(model_id))
     gguf = open_gguf(path)
     tokenizer = Tokenizer.from_gguf(gguf.metadata)
-    return GgufInUse(model_id, path, gguf, read_model_facts(gguf), tokenizer, fetched_by_nodes)
+    return GgufInUse(model_id, path, gguf, read_model_facts(gguf), tokenizer, nodes_fetch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,16 +81,16 @@ class GgufInUse:
     gguf: GgufFile
     facts: ModelFacts
     tokenizer: Tokenizer
-    fetched_by_nodes: bool = False
+    nodes_fetch: str = ""
 
     @property
     def path(self) -> str:
-        return self.model_id if self.fetched_by_nodes else str(self.file.resolve())
+        return self.nodes_fetch or str(self.file.resolve())
 
     @property
     def source(self) -> GgufSource:
-        if self.fetched_by_nodes:
-            return GgufSource(kind="cache", key=self.model_id)
+        if self.nodes_fetch:
+            return GgufSource(kind="cache", key=self.nodes_fetch)
         paths = tuple(str(part.resolve()) for part in self.gguf.paths)
         return GgufSource(kind="file" if len(paths) == 1 else "split", paths=paths)
 

@@ -23,7 +23,7 @@ def test_a_fetched_model_is_named_as_a_node_fetches_it_and_needs_only_its_header
         server.answers["/tiny.gguf"] = file_answer(write_tiny_gguf(tmp_path / "tiny.gguf").read_bytes())
         ref = parse_model(f"{server.url}/tiny.gguf")
         path = ensure_share(ref, header_only, cache_dir=tmp_path / "cache", env=ENV)
-        model = open_model(ref.id, path, fetched_by_nodes=True)
+        model = open_model(ref.id, path, nodes_fetch=ref.id)
     assert model.path == f"{server.url}/tiny.gguf"
     assert model.source == GgufSource(kind="cache", key=model.path)
     whole = open_model("mine", tmp_path / "tiny.gguf")

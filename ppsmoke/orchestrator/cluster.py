@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 
 from ppsmoke import __version__
 from ppsmoke.edges import EdgeAcceptor
 from ppsmoke.errors import LeftBehind, PpError, RunFailed
+from ppsmoke.files.protocol import FILES_ALPN
+from ppsmoke.files.service import FileService
 from ppsmoke.membership import ENTRY_NAME, ORCHESTRATOR_NAME, Member, MemberRow, SwimMembership, stage_name
 from ppsmoke.messages import CONTROL_CHANNEL, ProvisionStage, StopRun, encode_message
 from ppsmoke.orchestrator.node_source import NodeNews, NodeSource
@@ -48,6 +51,7 @@ class Cluster:
         self._node_keys = [secrets.token_bytes(32) for _ in range(options.num_stages)]
         self._planned: dict[str, int] = {}  # of every node that ever was in the plan; read by membership's thread
         self._endpoint: Endpoint | None = None
+        self._files: FileService | None = None
         self._news_came = asyncio.Event()
         self.join_token = secrets.token_hex(32)
         self.nodes = nodes
@@ -75,7 +79,11 @@ class Cluster:
         network = self.nodes.network
         self._book.enter("endpoint", "of the orchestrator", self._close_mesh, deadline_s=_CLOSE_S * 2)
         self._endpoint = await Endpoint.bind(
-            self._key, loopback_only=network.loopback_only, relay_urls=network.relay_urls, need_relay=True
+            self._key,
+            loopback_only=network.loopback_only,
+            relay_urls=network.relay_urls,
+            need_relay=True,
+            further_alpns=(FILES_ALPN,) if network.files else (),
         )
         self.mesh = Mesh(
             self._endpoint,
@@ -96,11 +104,18 @@ class Cluster:
             on_change=self._changed,
         )
         self.acceptor = EdgeAcceptor(self.mesh)
+        if network.files:
+            self._files = self._offer(network.files)
+            self.mesh.services[FILES_ALPN] = self._files.serve
         self.mesh.start()
         self.membership.start()
         await self.membership.join(_JOIN_S)
         await self.membership.register(ORCHESTRATOR_NAME, _JOIN_S)
         await self.nodes.start(self, news)
+
+    def _offer(self, files: Mapping[str, Path]) -> FileService:
+        token = bytes.fromhex(self.join_token)
+        return FileService(files, run_id=self.run_id, join_token=token, own_id=self._own_id)
 
     # ---- the site that nodes join
 
@@ -205,3 +220,5 @@ class Cluster:
             await self.mesh.close("the run is over", deadline_s=_CLOSE_S)
         else:
             await self._endpoint.close(_CLOSE_S)
+        if self._files is not None:
+            self._files.close()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 
 from ppsmoke.errors import PpError
@@ -13,12 +14,13 @@ from ppsmoke.membership.swim import SwimConfig
 @dataclass(frozen=True, slots=True)
 class Network:
     """How the members of a run reach each other. `remote`: the nodes are on other machines, which the end of this
-    process does not end."""
+    process does not end. `files`: what they may read of this machine, by name."""
 
     loopback_only: bool
     relay_urls: tuple[str, ...]
     membership: SwimConfig
     remote: bool
+    files: Mapping[str, Path] = field(default_factory=dict)
 
 
 class Site(Protocol):

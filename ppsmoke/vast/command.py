@@ -12,10 +12,12 @@ import secrets
 import time
 from contextlib import nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 
 from ppsmoke import __version__, models
 from ppsmoke.command_steps import RunCommand, begin, empty_result, end, prepare, report
 from ppsmoke.errors import NotConfirmed, PpError, TooFewOffers, UsageError, VastFailed
+from ppsmoke.files.models import SCHEME
 from ppsmoke.models import PathSource, parse_model
 from ppsmoke.orchestrator.options import RunOptions
 from ppsmoke.orchestrator.result import RunResult
@@ -23,6 +25,7 @@ from ppsmoke.output import RunOutput
 from ppsmoke.preflight import describe_plan, plan_json, stage_memories
 from ppsmoke.request import Model, open_model
 from ppsmoke.signals import raise_on_signals
+from ppsmoke.split_naming import part_names
 from ppsmoke.stub_model import is_stub_model
 from ppsmoke.terminal import Terminal
 from ppsmoke.vast.account_check import AccountCheck, check_account
@@ -118,10 +121,7 @@ def _open(command: RunCommand, service: VastService, terminal: Terminal) -> Mode
         return open_model(command.model, None)
     ref = parse_model(command.model)
     if isinstance(ref.source, PathSource):
-        raise UsageError(
-            f"the file {command.model} is on this machine, and a rented one cannot fetch it",
-            remedy="Name a known model or an https:// address; pp-smoke-run models list shows the known ones.",
-        )
+        return open_model(ref.id, ref.source.path, nodes_fetch=f"{SCHEME}{ref.source.path.name}")
     if is_loopback(ref.id) and not service.on_this_machine:
         raise UsageError(
             f"{ref.id} is an address of this machine, and a rented one cannot reach it",
@@ -131,9 +131,17 @@ def _open(command: RunCommand, service: VastService, terminal: Terminal) -> Mode
     try:
         with nullcontext(models.SilentProgress()) as progress:
             path = models.ensure_share(ref, models.header_only, progress=progress)
-        return open_model(ref.id, path, fetched_by_nodes=True)
+        return open_model(ref.id, path, nodes_fetch=ref.id)
     finally:
         terminal.settle()
+
+
+def _own_files(model: str) -> dict[str, Path]:
+    """The files of a model that lies on this machine, for the rented ones to read."""
+    source = None if is_stub_model(model) else parse_model(model).source
+    if not isinstance(source, PathSource):
+        return {}
+    return {name: source.path.with_name(name) for name in part_names(source.path.name)}
 
 
 @dataclass(slots=True)
@@ -307,6 +315,7 @@ class _Attempt:
             image_gb=self.terms.image_gb,
             index_url=rental.index_url,
             relay_urls=relays,
+            files=_own_files(self.command.model),
             loopback_only=self.service.on_this_machine,
             max_price=rental.max_price,
             max_spend=rental.max_spend,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,7 +28,8 @@ class RentalOptions:
     What runs on them. `image`, `image_gb` (to pull, compressed); `package`: what pip installs where the image does not
     bring `version`, as NodeTerms has it; `index_url` for pip, empty for its own.
 
-    How they reach us. `relay_urls`: the relays of all endpoints. `loopback_only`: the machines are processes of this
+    How they reach us. `files`: what they may read of this machine, by name, such as a model that is nowhere else.
+    `relay_urls`: the relays of all endpoints. `loopback_only`: the machines are processes of this
     one, as an emulator's are.
 
     Money, in USD. `max_price`: per hour, of all machines together, also after replacements. `max_spend`: of the run.
@@ -49,6 +51,7 @@ class RentalOptions:
     image: str = DEFAULT_IMAGE
     image_gb: float = DEFAULT_IMAGE_GB
     index_url: str = ""
+    files: Mapping[str, Path] = field(default_factory=dict)
     relay_urls: tuple[str, ...] = ()
     loopback_only: bool = False
     max_price: float | None = None

@@ -51,6 +51,7 @@ class RentedNodes:
             relay_urls=renting.relay_urls,
             membership=local_config(silence_s) if renting.loopback_only else wan_config(silence_s),
             remote=True,
+            files=renting.files,
         )
         self._times = lease_times(renting.time_scale)
         self._journal: Journal | None = None

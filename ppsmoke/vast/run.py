@@ -42,7 +42,7 @@ class RentedRun:
     signals over."""
 
     def __init__(self, options: RunOptions, renting: RentalOptions, view: View, client: VastApi) -> None:
-        """`options.model` is one that nodes fetch their shares of (`fetched_by_nodes`), or the stub."""
+        """`options.model` is one that nodes fetch their shares of (`nodes_fetch`), or the stub."""
         self._options = options
         self._renting = renting
         self._nodes = RentedNodes(options, renting, view, client)

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from fixtures.tiny_gguf import write_tiny_gguf
 from ppsmoke.models import DEFAULT_MODEL, find_model, parse_model
 from ppsmoke.request import open_model
 from ppsmoke.roles import layer_ranges
@@ -117,6 +118,15 @@ def test_the_default_model_says_the_same_on_rented_machines(
     assert (said["tokens"], said["text"]) == (seed_says()["tokens"], seed_says()["text"])
     assert [one["state"] for one in said["rental"]["instances"]] == ["gone"] * stages
     assert said["rental"]["spent_usd"] >= 0
+
+
+def test_a_model_that_is_only_on_this_machine_is_read_from_it(box: Box, tmp_path: Path) -> None:
+    own = write_tiny_gguf(tmp_path / "own model.gguf", blocks=6)
+    asked = ("--model", str(own), "--num-stages", "2", *ASKED)
+    done, _, left = rent(box, tmp_path, *asked)
+    said = done.expect(0).json
+    assert left == []
+    assert said["tokens"] == box.run("--seed", *asked, deadline_s=PATIENCE_S).expect(0).json["tokens"]
 
 
 def test_an_interrupted_command_gives_its_machines_back(box: Box, tmp_path: Path) -> None:
