@@ -86,6 +86,7 @@ class ChainRun(MeshEvents):
         ]
         for number in ending_signals():
             self._loop.add_signal_handler(number, self._on_signal, number)
+        self._loop.set_exception_handler(self._callback_failed)
         if not self._nodes.network.remote:
             self._begin_budget()
         self._spawn(self._boot())
@@ -184,10 +185,15 @@ class ChainRun(MeshEvents):
         except PpError as error:
             self._fault(error)
         except Exception as error:
-            failure = RunFailed(f"unexpected {type(error).__name__}: {error}", remedy="Run again with --debug.")
-            failure.__cause__ = error
-            failure.__traceback__ = error.__traceback__
-            self._fault(failure)
+            self._fault(_unexpected(error))
+
+    def _callback_failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """A fault of this program where nobody waits for a result: it must not look like a run that goes on."""
+        loop.default_exception_handler(context)
+        error = context.get("exception")
+        if isinstance(error, Exception) and "handle" in context:
+            self.result.error = self.result.error or _unexpected(error)
+            self._finish()
 
     # ---- from provisioning to the last token
 
@@ -440,6 +446,13 @@ class ChainRun(MeshEvents):
         self.result.tokens = list(self._state.tokens)
         self.result.finish_reason = self._state.finish_reason
         self.result.text = self._text.text
+
+
+def _unexpected(error: Exception) -> RunFailed:
+    failure = RunFailed(f"unexpected {type(error).__name__}: {error}", remedy="Run again with --debug.")
+    failure.__cause__ = error
+    failure.__traceback__ = error.__traceback__
+    return failure
 
 
 class LocalRun(ChainRun):

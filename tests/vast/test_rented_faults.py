@@ -10,6 +10,7 @@ import pytest
 
 from ppsmoke.errors import LeasesLeft
 from ppsmoke.stub_model import parse_stub_model, stub_encode, stub_tokens
+from tests.vast.emulated import Emulated
 from tests.vast.rented import DEADLINES, STUB, Rented, end_machine, once, rent_and_run, send, stub_options
 
 SLOW = "stub:layers=6,step_ms=300"
@@ -134,3 +135,16 @@ def test_a_journal_that_cannot_be_written_rents_nothing(tmp_path: Path) -> None:
     done = rent_and_run(tmp_path, stub_options(tmp_path, 2))
     assert done.result.exit_status == 3, done.told()
     assert done.creates == []
+
+
+def test_a_fault_of_this_program_gives_everything_back(tmp_path: Path) -> None:
+    def hear(cloud: Emulated, text: str) -> None:
+        stop(cloud, text)
+        if text.startswith("SIGTERM: stopping"):
+            raise ZeroDivisionError("a mistake")
+
+    stop = once("^text ", send(signal.SIGTERM))
+    done = rent_and_run(tmp_path, stub_options(tmp_path, 2, SLOW, max_tokens=100), on_news=hear)
+    assert str(done.result.error) == "unexpected ZeroDivisionError: a mistake", done.told()
+    assert done.result.exit_status == 1
+    expect_nothing_left(done, tmp_path)
