@@ -44,9 +44,9 @@ class Terminal:
         self._started = time.monotonic()
 
     def line(self, text: str) -> None:
-        """One line of news."""
+        """One line of news; on a terminal a longer one breaks between words."""
         if not self.quiet:
-            self.console.say(escape(text))
+            self.console.say(escape(self._fitted(text)))
 
     def detail(self, text: str) -> None:
         """A line for --debug, with the seconds since start."""
@@ -75,13 +75,16 @@ class Terminal:
         """What happened, what to do, and the last log lines where they help. Also with `quiet`."""
         self.settle()
         for text in describe_error(error):
-            self.console.say(escape(wrap(text, self.console.width) if self.console.is_terminal else text))
+            self.console.say(escape(self._fitted(text)))
         if self.debug and error.__traceback__ is not None:
             # Loaded only here: it brings a library of syntax colours along.
             from rich.traceback import Traceback
 
             with suppress(OSError):
                 self.console.print(Traceback.from_exception(type(error), error, error.__traceback__))
+
+    def _fitted(self, text: str) -> str:
+        return wrap(text, self.console.width) if self.console.is_terminal else text
 
 
 class TerminalLog(logging.Handler):

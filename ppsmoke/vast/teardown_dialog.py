@@ -82,4 +82,4 @@ def _agreed(runs: list[LeftRun], confirm: Callable[[str], bool] | None) -> bool:
     instances = [instance for run in runs for instance in run.instances]
     price = sum(instance.price_per_hour_usd or 0.0 for instance in instances)
     count = "1 instance" if len(instances) == 1 else f"{len(instances)} instances"
-    return confirm(f"Destroy {count} ({price:.3f} USD an hour), and all that appears of these runs?")
+    return confirm(f"Destroy {count} ({price:.3f} USD an hour)?")

@@ -225,7 +225,6 @@ def test_a_signal_at_the_question_rents_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("--model", "/etc/hostname"), "the file /etc/hostname is on this machine"),
         (("--image", "mine:1"), "the size of the image is not known"),
         (("--package", "pp-smoke-run"), "does not name one version"),
         (("--relay-url", "ftp://x"), "--relay-url 'ftp://x' is not the address of a relay"),
