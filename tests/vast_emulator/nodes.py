@@ -99,7 +99,7 @@ class ProcessNodes:
         if box.process is not None:
             box.process.kill()  # one that cleared its environment
             box.process.wait()
-        shutil.rmtree(box.home, ignore_errors=True)
+        # Its files stay until `close`: to delete an installation takes longer than a call may.
 
     def _mark(self, instance_id: int) -> str:
         """Another emulator on this machine has the same ids."""
