@@ -129,6 +129,7 @@ class VastClient:
                 offers.append(parse_offer(row))
             except BadRow as error:
                 log.debug("an offer is left out: %s", error)
+        log.debug("a search gave %d offers", len(offers))
         return offers
 
     async def account(self, *, patience_s: float | None = None) -> Account:
@@ -171,6 +172,7 @@ class VastClient:
         for _ in range(_LISTING_TRIES):
             rows, reason = await self._list_once(labels, patience_s)
             if not reason:
+                log.debug("listed: %s", " ".join(f"{row.id}={row.actual_status}" for row in rows) or "nothing")
                 return rows
             log.debug("a listing does not add up: %s", reason)
         raise ListingIncomplete(f"the list of instances does not add up: {reason}", phase=Call.LIST)

@@ -31,6 +31,7 @@ from ppsmoke.terminal import Terminal
 from ppsmoke.vast.account_check import AccountCheck, check_account
 from ppsmoke.vast.asking import ask, can_ask
 from ppsmoke.vast.bad_machines import bad_machines_file, read_bad_machines
+from ppsmoke.vast.call_log import CallLog
 from ppsmoke.vast.client import VastClient
 from ppsmoke.vast.command_options import RentalCommand, is_loopback
 from ppsmoke.vast.journal import journal_dir, read_journals
@@ -68,7 +69,8 @@ def vastai_command(command: RunCommand, rental: RentalCommand) -> int:
         if command.plan:
             print(asyncio.run(attempt.plan()), flush=True)
             return 0
-        result = asyncio.run(attempt.run())
+        with CallLog() as calls:
+            result = asyncio.run(attempt.run(calls))
         raise_on_signals()
         result.times.model = prepared
         if attempt.output is not None:
@@ -171,7 +173,7 @@ class _Attempt:
         lines = describe_plan(self.options, free=None)
         return "\n".join([*lines, "", *describe_offers(offers, costs)])
 
-    async def run(self) -> RunResult:
+    async def run(self, calls: CallLog) -> RunResult:
         """Raises PpError as long as nothing was rented."""
         needs = self._needs()
         async with self.service.client() as api:
@@ -187,6 +189,7 @@ class _Attempt:
             self._show_account(checked)
             offers = await self._agree(market, offers, needs)
             options = begin(self.command, self.options, self.terminal)
+            calls.write_to(options.log_dir)
             self.output = RunOutput(self.terminal, stream=not self.command.as_json)
             terms = self._rental_options(offers, needs, market, relays, checked.account)
             run = RentedRun(options, terms, self.output, api)

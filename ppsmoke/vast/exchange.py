@@ -92,7 +92,7 @@ class Exchange:
             started = self._now()
             answer = await self._once(call, method, path, params, json_body, require_success)
             tries += 1
-            outcome = answer.kind.value if isinstance(answer, Failure) else "ok"
+            outcome = f"{answer.kind.value} ({answer.message})" if isinstance(answer, Failure) else "ok"
             log.debug("vast.ai: %s %s, try %d: %s after %.2f s", call, path, tries, outcome, self._now() - started)
             if not isinstance(answer, Failure):
                 return answer
@@ -114,6 +114,9 @@ class Exchange:
             timeout_s = min(self._timeouts.request_s, max(5.0, give_up_at - self._now()))
             request = self._http.build_request("GET", url, headers=_headers(), timeout=self._timeout(timeout_s))
             answer = await self._send(request, timeout_s)
+            # Not the address: whoever has it can read what lies there.
+            said = answer.message if isinstance(answer, Failure) else f"status {answer.status_code}"
+            log.debug("vast.ai: the place of an upload: %s", said)
             if not isinstance(answer, Failure) and answer.status_code == 200:
                 return answer.content
             if self._now() + pause_s * self._scale > give_up_at:
@@ -150,6 +153,10 @@ class Exchange:
             return response
         headers = {name.lower(): value for name, value in response.headers.items()}
         answer = read_answer(call, response.status_code, headers, response.content)
+        waits = {name: headers[name] for name in _WAIT_HEADERS if name in headers}
+        log.debug(
+            "vast.ai: %s answered %d, %d bytes %s", call, response.status_code, len(response.content), waits or ""
+        )
         if isinstance(answer, Failure):
             return replace(answer, message=self._hide(answer.message))
         if require_success and answer.get("success") is not True:
@@ -178,6 +185,9 @@ class Exchange:
 
     def _hide(self, text: str) -> str:
         return self._key.hide_in(text) if self._key is not None else text
+
+
+_WAIT_HEADERS = ("retry-after", "x-ratelimit-reset")
 
 
 @dataclass(frozen=True, slots=True)

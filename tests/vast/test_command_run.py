@@ -51,6 +51,15 @@ def test_a_rented_run_prints_the_text_and_what_it_cost_and_leaves_no_machine_and
         assert "rented  2 machines, at most 0.0" in said.err
         assert shop.alive() == set()
         assert_no_secrets(shop, said)
+        calls = next((home / "state").rglob("vast-calls.log")).read_text()
+        for words in (
+            "search answered 200",
+            "a search gave ",
+            "create answered 200",
+            "destroy answered 200",
+            "listed: ",
+        ):
+            assert words in calls, calls
         assert {p.suffix for p in (home / "state").rglob("*") if p.is_file()} >= {".jsonl", ".log", ".json"}
 
 
