@@ -106,11 +106,11 @@ class SwimConfig:
 
 
 LOCAL = SwimConfig(
-    probe_interval_s=0.3,
+    probe_interval_s=0.25,
     direct_timeout_s=(0.15, 0.25),
     probe_timeout_s=(0.5, 2.0),
     round_trip_guess_s=0.02,
-    suspicion_s=(1.0, 1.8),
+    suspicion_s=(1.2, 2.0),
     gossip_interval_s=0.1,
     exchange_interval_s=5.0,
     names_interval_s=1.0,

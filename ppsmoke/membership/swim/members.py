@@ -1,10 +1,10 @@
 """What becomes of a claim about a member: belief, doubt, contradiction, or nothing.
 
 SWIM with suspicion (sections 4.1, 4.2) and Lifeguard's confirmations and telling of the suspect. Two things are ours: a
-death that others report is believed only of a member that we doubt already and have not heard from either, any other
-starts a probe of our own, whose failure confirms it; and of those who hear of a suspicion, a few probe the suspect at
-once, so that confirmation or contradiction comes in one probe's time and the load stays independent of the cluster's
-size.
+death is declared, and believed when others report it, only of a member that we doubt and have not heard from either;
+any other report starts a probe of our own, whose failure confirms it; and of those who hear of a suspicion, a few probe
+the suspect at once, so that confirmation or contradiction comes in one probe's time and the load stays independent of
+the cluster's size.
 """
 
 from __future__ import annotations
@@ -78,12 +78,12 @@ class Members:
         if (is_behind or record.state != "alive") and self._core.may_tell(record):
             self._core.send(sender, Kind.NEWS, claims=(record.claim(),))
 
-    def probe_failed(self, record: Record, incarnation: int) -> None:
-        """Our own probe, begun when the member was at `incarnation`, has failed in every way there is."""
+    def probe_failed(self, record: Record, incarnation: int, begun: float) -> None:
+        """Our own probe, begun at that time and with the member at `incarnation`, has failed in every way there is."""
         if not record.is_present or record.incarnation != incarnation:
             return
         me = self._core.me.node_id
-        if record.verdict is not None:
+        if record.verdict is not None and record.heard_at <= begun:
             reason = f"said to be {record.verdict}, and did not answer us either"
             self._adopt(record, record.claim(), record.verdict, reason, me)
         elif record.state == "alive":
@@ -126,7 +126,9 @@ class Members:
         """Those who have not contradicted in time are dead."""
         now = self._core.now
         for record in [record for record in self._suspects.values() if _ends(record) <= now]:
-            reason = f"not heard from for {now - record.heard_at:.1f} s"
+            silent_s = now - record.heard_at
+            is_silent = silent_s >= self._core.config.suspicion_s[0]
+            reason = f"not heard from for {silent_s:.1f} s" if is_silent else "speaks, but does not hear us"
             self._adopt(record, record.claim(), "dead", reason, self._core.me.node_id)
 
     def shift(self, delay_s: float) -> None:
@@ -353,4 +355,4 @@ class Members:
 
 
 def _ends(record: Record) -> float:
-    return record.suspicion.ends if record.suspicion is not None else math.inf
+    return record.suspicion.ends_for(record.heard_at) if record.suspicion is not None else math.inf

@@ -204,7 +204,7 @@ class Detector:
         probe.record.round_trip.lost()
         if probe.asked or probe.record.state == "alive":
             self._core.awareness.change(probe_failed_delta(len(probe.asked), len(probe.refused)))
-        self._members.probe_failed(probe.record, probe.incarnation)
+        self._members.probe_failed(probe.record, probe.incarnation, probe.started)
 
     def _relay_unanswered(self, seq: int, relay: _Relay) -> None:
         if relay.refused:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 
+_PATIENCE = 4
+
 
 class Suspicion:
     """Of one member at one incarnation.
@@ -36,6 +38,14 @@ class Suspicion:
     def ends(self) -> float:
         """When the suspect is dead unless it contradicts."""
         return self.started + suspicion_s(len(self._accusers) - 1, self._needed, self._least_s, self._most_s)
+
+    def ends_for(self, heard_at: float) -> float:
+        """When we may say so ourselves. One that we have heard from since we doubt it is silent for us only from then
+        on: it gets the least time anew, to contradict what it is told meanwhile. But one that speaks and never
+        contradicts does not hear us, and `_PATIENCE` times the most is all it gets."""
+        if heard_at <= self.started:
+            return self.ends
+        return max(self.ends, min(heard_at + self._least_s, self.started + _PATIENCE * self._most_s))
 
     def shift(self, delay_s: float) -> None:
         """We were not there for so long; the suspect's time starts later."""

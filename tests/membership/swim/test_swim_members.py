@@ -235,6 +235,44 @@ def test_a_death_is_believed_at_once_of_a_suspect_that_is_silent_for_us_too() ->
     assert changes(actions, 2) == [("suspect", "dead")]
 
 
+def test_a_suspect_that_we_hear_is_not_declared_dead_by_us_while_it_may_yet_contradict() -> None:
+    swim = machine()
+    meet(swim, 1, 2, 3, 4)
+    for accuser in (1, 3, 4):
+        tell(swim, claim(2, "suspect"), by=accuser)
+    least = CONFIG.suspicion_s[0]
+    run_until(swim, 0.9 * least, acks(1, 3, 4))
+    told = swim.receive(node(2), message(2), 0.9 * least)
+    assert [got.claims[0].state for _, got in sent(told, Kind.NEWS, to=2)] == ["suspect"]
+    assert changes(run_until(swim, 1.8 * least, acks(1, 3, 4)), 2) == []
+    assert changes(run_until(swim, 2.0 * least, acks(1, 3, 4)), 2) == [("suspect", "dead")]
+
+
+def test_one_that_speaks_but_never_contradicts_is_dead_in_the_end() -> None:
+    swim = machine()
+    meet(swim, 1, 2)
+    tell(swim, claim(2, "suspect"), by=1)
+    end = 4 * CONFIG.suspicion_s[1]
+    now, died = 0.0, None
+    while now < 2 * end and died is None:
+        now += 0.1
+        actions = run_until(swim, now, acks(1)) + swim.receive(node(2), message(2), now)
+        died = now if ("suspect", "dead") in changes(actions, 2) else None
+    assert died == pytest.approx(end, abs=0.2)
+    assert swim.view(node(2)).reason == "speaks, but does not hear us"  # type: ignore[union-attr]
+
+
+def test_a_reported_death_is_not_believed_of_one_heard_while_our_own_probe_failed() -> None:
+    swim = machine()
+    meet(swim, 1, 2)
+    tell(swim, claim(2, "dead"), by=1)
+    run_until(swim, 0.3, acks(1))
+    swim.receive(node(2), message(2), 0.3)
+    assert changes(run_until(swim, CONFIG.probe_timeout_s[0] + 0.1, acks(1)), 2) == []
+    tell(swim, claim(2, incarnation=1), by=2, now=0.7)
+    assert state(swim, 2) == ("alive", 1)
+
+
 def test_its_own_goodbye_is_believed_at_once_and_is_not_death() -> None:
     swim = machine()
     meet(swim, 1, 2)
@@ -456,7 +494,7 @@ def test_on_a_slow_path_the_suspect_gets_several_round_trips_but_never_more_than
         for accuser in (1, 3, 4):
             tell(swim, claim(2, "suspect"), by=accuser)
         ends.append(swim._core.table.get(node(2)).suspicion.ends)  # type: ignore[union-attr]
-    assert ends == pytest.approx([1.0, 8 * 0.2, 1.8], abs=0.01)
+    assert ends == pytest.approx([CONFIG.suspicion_s[0], 8 * 0.2, CONFIG.suspicion_s[1]], abs=0.01)
 
 
 def test_a_doubt_that_only_comes_back_to_us_confirms_nothing() -> None:

@@ -213,7 +213,7 @@ def test_a_failed_probe_without_anybody_to_ask_lowers_our_health_and_answers_res
 
 def test_helpers_that_say_they_had_no_answer_either_keep_us_healthy_and_silent_ones_do_not() -> None:
     for refuses, score in ((True, 0), (False, 2)):
-        swim = machine()
+        swim = machine(config=replace(CONFIG, probe_interval_s=0.3))
         meet(swim, 1, 2, 3)
         now, ping = first_ping(swim, 1)
         run_until(swim, now + 0.26, acks(2, 3))

@@ -69,3 +69,19 @@ def test_a_delay_of_ones_own_is_given_to_the_suspect_on_top() -> None:
     suspicion = Suspicion("a", 0.0, needed=1, least_s=1.0, most_s=3.0)
     suspicion.shift(5.0)
     assert suspicion.ends == 8.0
+
+
+@pytest.mark.parametrize(
+    ("heard_at", "ends"),
+    [
+        (0.0, 13.0),
+        (10.0, 13.0),
+        (11.5, 13.0),
+        (12.5, 13.5),
+        (20.0, 21.0),
+        (40.0, 22.0),
+    ],
+)
+def test_one_that_is_heard_again_gets_the_least_time_anew_but_not_for_ever(heard_at: float, ends: float) -> None:
+    suspicion = Suspicion("a", 10.0, needed=1, least_s=1.0, most_s=3.0)
+    assert suspicion.ends_for(heard_at) == ends
