@@ -23,7 +23,7 @@ from ppsmoke.stub_model import parse_stub_model, stub_encode, stub_tokens
 
 RUN = "ab" * 16
 PATIENT = Deadlines(silence=20.0)
-"""All nodes share one interpreter here, and nobody dies: a machine that is busy elsewhere must not look like a death."""
+"""All nodes share one interpreter here and nobody dies: a machine that is busy elsewhere must not look like a death."""
 
 
 class NodeInProcess:
