@@ -1,11 +1,11 @@
-# One command each: demo, test, test-slow, gate, bench, lint. Everything is installed into .venv.
+# One command each: demo, test, test-slow, gate, bench, vast-emulator, lint. Everything is installed into .venv.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 RUN := $(BIN)/pp-smoke-run
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help demo test test-slow gate bench swim-table lint model clean
+.PHONY: help demo test test-slow gate bench swim-table vast-emulator lint model clean
 
 help:
 	@echo "make demo       install and serve a prompt through 5 local stages"
@@ -14,6 +14,7 @@ help:
 	@echo "make gate       the pre-deploy gate alone: real binaries, real model, N = 2, 3, 5"
 	@echo "make bench      measure speed, start, memory; BENCH='--quick', BENCH='--llama-rpc DIR' and more"
 	@echo "make swim-table simulate how soon membership notices a death and how often it errs; about an hour of one core"
+	@echo "make vast-emulator  a vast.ai of your own on port 8080, its machines being processes here; EMULATOR='--port 8081' and more"
 	@echo "make lint       ruff and mypy"
 
 $(VENV)/installed: pyproject.toml
@@ -56,6 +57,9 @@ bench: $(VENV)/installed model
 
 swim-table: $(VENV)/installed
 	$(BIN)/python bench/swim_table.py --tables /dev/stderr
+
+vast-emulator: $(VENV)/installed
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m tests.vast_emulator --real --port 8080 $(EMULATOR)
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache
