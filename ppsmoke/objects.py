@@ -21,6 +21,7 @@ _MAGIC_BYTES = b"PP"
 _VERSION = 1
 FLAGS_AT = 3
 _SEQUENCE = slice(24, 28)
+_PLACE = slice(24, 32)  # sequence and part
 _LENGTH = slice(40, 48)
 
 FinishReason = Literal["eos", "max_tokens"]
@@ -104,6 +105,11 @@ def is_prompt_record(record: bytes) -> bool:
     return record[_SEQUENCE] == b"\0\0\0\0"
 
 
+def begins_request(record: bytes) -> bool:
+    """Whether a whole object is the first of its request."""
+    return record[_PLACE] == b"\0\0\0\0\0\0\0\0"
+
+
 def is_done_record(record: bytes) -> bool:
     """Whether a whole object ends its request."""
     return bool(record[FLAGS_AT] & _DONE)
@@ -152,8 +158,13 @@ def decode_object(record: bytes, spec: ObjectSpec) -> StreamObject:
     )
 
 
-def finish_reason(token: int, tokens_so_far: int, generation: Generation) -> FinishReason | None:
-    """Why the request ends with this token, or None; an end token wins over the limit."""
+def finish_reason(
+    token: int, tokens_so_far: int, generation: Generation, *, most: int | None = None
+) -> FinishReason | None:
+    """Why the request ends with this token, or None; an end token wins over the limit.
+
+    `most`: this request's limit where it is not the run's: less may fit behind its prompt.
+    """
     if token in generation.eos_token_ids:
         return "eos"
-    return "max_tokens" if tokens_so_far >= generation.max_tokens else None
+    return "max_tokens" if tokens_so_far >= (generation.max_tokens if most is None else most) else None

@@ -34,8 +34,12 @@ class FakeWorker:
         self.calls: list[tuple[object, ...]] = []
         self.error: Exception | None = None
         self._prefix: dict[str, list[int]] = {}
-        self._generated = 0
+        self._generated: dict[str, int] = {}
         self._step: Step | None = None
+
+    @property
+    def open_requests(self) -> list[str]:
+        return list(self._prefix)
 
     def ask(self, prefix: bytes, record: bytes) -> None:
         assert self._step is None, "a step at a time"
@@ -93,12 +97,18 @@ class FakeWorker:
         digest = 0
         for at, token in enumerate(self._prefix[request_id]):
             digest = fold_prefix(digest, token, at)
-        self._generated += 1
-        return token_after(digest, self._generated - 1, self.stub, sampling.seed)
+        generated = self._generated.setdefault(request_id, 0)
+        self._generated[request_id] += 1
+        return token_after(digest, generated, self.stub, sampling.seed)
 
     def reset(self, request_id: str | None = None) -> None:
         self.calls.append(("reset", request_id))
-        self._prefix.clear()
+        if request_id is None:
+            self._prefix.clear()
+            self._generated.clear()
+        else:
+            self._prefix.pop(request_id, None)
+            self._generated.pop(request_id, None)
 
     def _enter(self, *call: object) -> None:
         self.calls.append(call)

@@ -3,6 +3,10 @@
     Planning -> Provisioning -> WaitingReady -> Running -> Completed -> TearingDown -> Done
     any of the first four -> Faulted -> TearingDown -> Done, with the first reason only
 
+A held run answers further prompts on the same chain; between two it is Idle, and it tears down when no prompt follows:
+
+    Running -> Idle -> Running -> ... -> Idle -> Completed -> TearingDown
+
 `Completed` and `Faulted` pass at once into `TearingDown`: their moment is the action list that stops injecting and
 sends `StopRun`. The state keeps `outcome` so that both can be told apart to the end.
 """
@@ -23,6 +27,7 @@ class Phase(StrEnum):
     PROVISIONING = "Provisioning"
     WAITING_READY = "WaitingReady"
     RUNNING = "Running"
+    IDLE = "Idle"
     TEARING_DOWN = "TearingDown"
     DONE = "Done"
 
@@ -70,6 +75,22 @@ class TokenConsumed:
     sequence: int
     token: int
     finish_reason: FinishReason | None = None
+    request_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PromptGiven:
+    """A held run's next prompt. `request_id` was never used before; `max_tokens` as in RunState."""
+
+    request_id: str
+    max_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class HoldEnded:
+    """No prompt follows: the run is over, and well."""
+
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +123,8 @@ Event = (
     | StageIsReady
     | ConditionMet
     | TokenConsumed
+    | PromptGiven
+    | HoldEnded
     | Faulted
     | OutputClosed
     | StageHasStopped
@@ -136,6 +159,11 @@ class EmitToken:
 
 
 @dataclass(frozen=True, slots=True)
+class FinishAnswer:
+    """The answer is whole, and the chain waits for another prompt."""
+
+
+@dataclass(frozen=True, slots=True)
 class StopStage:
     stage_index: int
     reason: str
@@ -151,11 +179,14 @@ class Finish:
     """Every stage stopped or was given up; processes may be ended now."""
 
 
-Action = ProvisionStages | InjectPrompt | InjectToken | EmitToken | StopStage | CloseTokenEnds | Finish
+Action = ProvisionStages | InjectPrompt | InjectToken | EmitToken | FinishAnswer | StopStage | CloseTokenEnds | Finish
 
 
 @dataclass(frozen=True, slots=True)
 class RunState:
+    """`request_id`, `max_tokens` (the plan's where None), `tokens` and `finish_reason` are the newest request's;
+    `answers`: how many are whole. `hold`: after an answer the run waits for another prompt."""
+
     plan: RunPlan
     phase: Phase = Phase.PLANNING
     stages_awaited: frozenset[int] = frozenset()
@@ -166,6 +197,10 @@ class RunState:
     finish_reason: FinishReason | None = None
     error: PpError | None = None
     token_ends_open: bool = False
+    hold: bool = False
+    request_id: str = ""
+    max_tokens: int | None = None
+    answers: int = 0
 
     @property
     def doing(self) -> str:
@@ -177,6 +212,8 @@ class RunState:
                 return "preparing the stages"
             case Phase.RUNNING:
                 return "decode" if self.tokens else "prefill"
+            case Phase.IDLE:
+                return "waiting for a prompt"
             case _:
                 return "teardown"
 
@@ -190,7 +227,7 @@ class RunState:
 
 
 Step = tuple[RunState, tuple[Action, ...]]
-_BEFORE_END = frozenset({Phase.PLANNING, Phase.PROVISIONING, Phase.WAITING_READY, Phase.RUNNING})
+_BEFORE_END = frozenset({Phase.PLANNING, Phase.PROVISIONING, Phase.WAITING_READY, Phase.RUNNING, Phase.IDLE})
 
 
 def step(state: RunState, event: Event) -> Step:
@@ -210,6 +247,18 @@ def step(state: RunState, event: Event) -> Step:
             return _maybe_start(replace(state, conditions_awaited=state.conditions_awaited - {condition}))
         case TokenConsumed():
             return _consume(state, event)
+        case PromptGiven(request_id, max_tokens) if state.phase is Phase.IDLE:
+            begun = replace(
+                state,
+                phase=Phase.RUNNING,
+                request_id=request_id,
+                max_tokens=max_tokens,
+                tokens=(),
+                finish_reason=None,
+            )
+            return begun, (InjectPrompt(),)
+        case HoldEnded(reason) if state.phase is Phase.IDLE:
+            return _tear_down(replace(state, outcome=Outcome.COMPLETED), reason)
         case Faulted(error) if state.phase in _BEFORE_END:
             return _tear_down(replace(state, outcome=Outcome.FAULTED, error=error), str(error))
         case OutputClosed() if state.phase in _BEFORE_END:
@@ -231,18 +280,24 @@ def _maybe_start(state: RunState) -> Step:
 def _consume(state: RunState, event: TokenConsumed) -> Step:
     if state.phase is not Phase.RUNNING:
         if state.phase in _BEFORE_END:
-            return step(state, Faulted(EdgeFaulted("a token arrived before the prompt was injected")))
+            when = "after its answer was whole" if state.phase is Phase.IDLE else "before the prompt was injected"
+            return step(state, Faulted(EdgeFaulted(f"a token arrived {when}")))
         return state, ()
+    if event.request_id != state.request_id:
+        what = f"a token of request {event.request_id[:8]} arrived on TokenOut, not of request {state.request_id[:8]}"
+        return step(state, Faulted(EdgeFaulted(what)))
     if event.sequence != len(state.tokens):
         what = f"token {event.sequence} arrived on TokenOut, expected token {len(state.tokens)}"
         return step(state, Faulted(EdgeFaulted(what)))
     generation = state.plan.generation
-    reason = event.finish_reason or finish_reason(event.token, len(state.tokens) + 1, generation)
+    reason = event.finish_reason or finish_reason(event.token, len(state.tokens) + 1, generation, most=state.max_tokens)
     grown = replace(state, tokens=(*state.tokens, event.token))
     emit = EmitToken(event.token, reason)
     if reason is not None:
-        over = replace(grown, outcome=Outcome.COMPLETED, finish_reason=reason)
-        ended, actions = _tear_down(over, f"completed: {reason}")
+        whole = replace(grown, finish_reason=reason, answers=state.answers + 1)
+        if state.hold:
+            return replace(whole, phase=Phase.IDLE), (emit, FinishAnswer())
+        ended, actions = _tear_down(replace(whole, outcome=Outcome.COMPLETED), f"completed: {reason}")
         return ended, (emit, *actions)
     if generation.feedback is Feedback.ORCHESTRATOR:
         return grown, (emit, InjectToken(event.sequence + 1, event.token))

@@ -90,6 +90,7 @@ Message = Work | Process | SetNeighbors | Reset
 
 class StageActor:
     """One stage's computation. `log` takes a line; `on_worker_news` hears of a worker that is gone.
+    `context`: positions of the KV cache; a request ends with the token that would need one more.
 
     `handle` raises what the worker or a neighbour raises (PpError), naming this stage.
     """
@@ -101,6 +102,7 @@ class StageActor:
         stage_count: int,
         worker: WorkerPort,
         generation: Generation,
+        context: int,
         log: Callable[[str], None],
         on_worker_news: Callable[[PpError], None] = lambda _error: None,
     ) -> None:
@@ -109,6 +111,7 @@ class StageActor:
         self._stage_index = stage_index
         self._worker = worker
         self._generation = generation
+        self._context = context
         sampling = Sampling(generation.temperature, generation.top_p, generation.sample_seed)
         prefixes: dict[Role, dict[type[Work], bytes]] = {
             Role.FIRST: {
@@ -167,14 +170,17 @@ class StageActor:
         wanted = self._generation
         direct = wanted.feedback is Feedback.DIRECT
         payload = token_payload([token])
+        position = obj.position + obj.seq_len
+        so_far = obj.sequence + 1
+        most = min(wanted.max_tokens, so_far + self._context - position)
         out = replace(
             obj,
-            position=obj.position + obj.seq_len,
+            position=position,
             seq_len=1,
             part=0,
             is_prefill=False,
             payload=payload,
-            finish_reason=finish_reason(token, obj.sequence + 1, wanted) if direct else None,
+            finish_reason=finish_reason(token, so_far, wanted, most=most) if direct else None,
         )
         receivers = [self._require(self._neighbors.next, "first stage")] if direct else []
         for receiver in (*receivers, self._require(self._neighbors.reply_to, "orchestrator")):

@@ -6,6 +6,10 @@
 
 It decides order and refusal only and never sees payload bytes: an object is known by its place
 (request, sequence, part) and by the edge it came on.
+
+Requests follow each other. The next one begins with its first object, between two sequences of the former, and its id
+was never seen before; then the former is forgotten. Where Last feeds tokens back the prompt of the next request may
+overtake the end of the former, on another edge: First keeps it until that end has come.
 """
 
 from __future__ import annotations
@@ -140,6 +144,13 @@ class ExecuteStep:
 
 
 @dataclass(frozen=True, slots=True)
+class ForgetRequest:
+    """Another request begins: the worker may let go of what it keeps of this one."""
+
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class ReleaseInput:
     handle: Handle
 
@@ -182,6 +193,7 @@ Action = (
     | OpenEdges
     | EmitReady
     | ExecuteStep
+    | ForgetRequest
     | ReleaseInput
     | EmitFault
     | StopEdges
@@ -218,6 +230,7 @@ class StageState:
     next: Place = Place()
     fault: str | None = None
     ended_runs: frozenset[str] = frozenset()
+    ended_requests: frozenset[str] = frozenset()
 
     @property
     def role(self) -> Role:
@@ -321,6 +334,7 @@ def _provision(state: StageState, event: ProvisionReceived) -> Step:
         executing=None,
         next=Place(),
         fault=None,
+        ended_requests=frozenset(),
     )
     return prepared, (PrepareWorker(message), OpenEdges(message))
 
@@ -340,9 +354,34 @@ def _loaded(state: StageState, handle: Handle) -> Step:
         return _failed(state, Failed(f"{handle.describe()} arrived before this stage was ready"))
     if state.phase not in _LIVE:
         return state, (Refuse(None, f"{handle.describe()} dropped: this stage is {state.phase.value}"),)
-    if state.phase is Phase.EXECUTING:
+    if state.phase is Phase.EXECUTING or _must_wait(state, handle):
         return replace(state, loaded=(*state.loaded, handle)), ()
-    return _take(state, handle)
+    after, actions = _take(state, handle)
+    return _take_waiting(after, actions) if handle.done else (after, actions)
+
+
+def _take_waiting(state: StageState, actions: tuple[Action, ...]) -> Step:
+    """What was loaded before its turn and may be taken now."""
+    while state.phase is Phase.READY and state.loaded:
+        queued = next((handle for handle in state.loaded if not _must_wait(state, handle)), None)
+        if queued is None:
+            break
+        rest = tuple(handle for handle in state.loaded if handle is not queued)
+        state, more = _take(replace(state, loaded=rest), queued)
+        actions += more
+    return state, actions
+
+
+def _must_wait(state: StageState, handle: Handle) -> bool:
+    """Whether it is the next request's prompt while the end of the former, which is on its way, has not come."""
+    former = state.next
+    if handle.sequence > 0 or former.request_id in (None, handle.request_id) or former.over or former.part:
+        return False
+    provision = state.provision
+    assert provision is not None
+    fed_back = any(edge.edge_id != handle.edge_id and edge.kind is EdgeKind.FEEDBACK for edge in provision.inbound)
+    is_next = handle.part == 0 and handle.request_id not in state.ended_requests
+    return fed_back and (is_next or any(other.request_id == handle.request_id for other in state.loaded))
 
 
 def _take(state: StageState, handle: Handle) -> Step:
@@ -352,6 +391,10 @@ def _take(state: StageState, handle: Handle) -> Step:
         return _failed(state, Failed(reason, code="out_of_order"))
     if handle.done:
         return replace(state, next=replace(state.next, over=True)), (ReleaseInput(handle),)
+    former = state.next.request_id
+    if handle.request_id != former and former is not None:
+        known = replace(state, ended_requests=state.ended_requests | {former})
+        return _moved(known, Phase.EXECUTING, handle, state.next), (ForgetRequest(former), ExecuteStep(handle))
     return _moved(state, Phase.EXECUTING, handle, state.next), (ExecuteStep(handle),)
 
 
@@ -371,8 +414,12 @@ def _out_of_order(state: StageState, handle: Handle) -> str | None:
     following = state.next
     if handle.request_id == following.request_id and following.over:
         return f"{handle.describe()} came after the end of its request"
+    if handle.request_id in state.ended_requests:
+        return f"{handle.describe()} came after another request had begun"
     if handle.request_id != following.request_id and (handle.sequence, handle.part) == (0, 0) and not handle.done:
-        return None
+        if following.part == 0:
+            return None
+        return f"{handle.describe()} came in the middle of the prompt of request {str(following.request_id)[:8]}"
     if (handle.request_id, handle.sequence, handle.part) != (following.request_id, following.sequence, following.part):
         return f"{handle.describe()} is out of order, expected sequence {following.sequence} part {following.part}"
     return None
@@ -385,12 +432,7 @@ def _step_done(state: StageState, handle: Handle) -> Step:
     if handle.last_part:
         following = Place(handle.request_id, handle.sequence + 1, 0)
     after = _moved(state, Phase.READY, None, following)
-    actions: tuple[Action, ...] = (ReleaseInput(handle),)
-    while after.phase is Phase.READY and after.loaded:
-        queued, *rest = after.loaded
-        after, more = _take(replace(after, loaded=tuple(rest)), queued)
-        actions += more
-    return after, actions
+    return _take_waiting(after, (ReleaseInput(handle),))
 
 
 def _moved(state: StageState, phase: Phase, executing: Handle | None, following: Place) -> StageState:
@@ -409,6 +451,7 @@ def _moved(state: StageState, phase: Phase, executing: Handle | None, following:
         following,
         state.fault,
         state.ended_runs,
+        state.ended_requests,
     )
 
 

@@ -42,10 +42,10 @@ from ppsmoke.messages import (
     decode_message,
     encode_message,
 )
-from ppsmoke.objects import StreamObject
+from ppsmoke.objects import StreamObject, begins_request
 from ppsmoke.roles import Role
 from ppsmoke.stage import machine
-from ppsmoke.stage.actor import StageActor, Work
+from ppsmoke.stage.actor import Reset, StageActor, Work
 from ppsmoke.stage.heard_file import keep_touched
 from ppsmoke.stage.model_share import ShareFetch, is_local
 from ppsmoke.stage.settings import NodeSettings
@@ -223,6 +223,8 @@ class StageNode(MeshEvents):
         """In a data thread: what concerns its step is done here, everything else in the event loop."""
         for action in self._step(event):
             match action:
+                case machine.ForgetRequest(request_id):
+                    self._actor.handle(Reset(request_id))
                 case machine.ExecuteStep(handle):
                     self._need_wiring().execute(handle)
                 case machine.ReleaseInput(handle):
@@ -248,10 +250,6 @@ class StageNode(MeshEvents):
                 self._spawn(self._open_edges(self._need_wiring(), message))
             case machine.EmitReady(run_id):
                 self._spawn(self._emit_ready(run_id))
-            case machine.ExecuteStep(handle):
-                self._need_wiring().execute(handle)
-            case machine.ReleaseInput(handle):
-                self._need_wiring().release(handle)
             case machine.EmitFault() as fault:
                 self._spawn(self._emit_fault(fault))
             case machine.StopEdges(reason):
@@ -328,6 +326,7 @@ class StageNode(MeshEvents):
             stage_count=message.stage_count,
             worker=worker.steps,
             generation=message.generation,
+            context=message.model.max_seq_len,
             log=log.warning,
             on_worker_news=self._fail,
         )
@@ -377,8 +376,13 @@ class StageNode(MeshEvents):
     # ---- executing
 
     def _begin(self, kind: type[Work], record: bytes) -> bool:
-        """Have the worker begin at once where all says that the machine will agree: it judges meanwhile."""
-        return self._state.phase is machine.Phase.READY and self._actor.begin(kind, record)
+        """Have the worker begin at once where all says that the machine will agree: it judges meanwhile.
+
+        Not with a request's first object: it may have to wait, and what the worker keeps of the former goes first.
+        """
+        if self._state.phase is not machine.Phase.READY or begins_request(record):
+            return False
+        return self._actor.begin(kind, record)
 
     def _finish(self, kind: type[Work], record: bytes, obj: StreamObject, begun: bool, arrived: float) -> None:
         """The rest of one step, in the data thread of the edge its object came on at `arrived`."""

@@ -19,11 +19,14 @@ from ppsmoke.orchestrator.machine import (
     Event,
     Faulted,
     Finish,
+    FinishAnswer,
+    HoldEnded,
     InjectPrompt,
     InjectToken,
     Outcome,
     OutputClosed,
     Phase,
+    PromptGiven,
     Provisioned,
     ProvisionStages,
     RunState,
@@ -37,7 +40,9 @@ from ppsmoke.orchestrator.machine import (
 from tests.samples import EOS, plan
 
 DIRECT, ORCHESTRATED = Feedback.DIRECT, Feedback.ORCHESTRATOR
-BEFORE_END = [Phase.PLANNING, Phase.PROVISIONING, Phase.WAITING_READY, Phase.RUNNING]
+BEFORE_END = [Phase.PLANNING, Phase.PROVISIONING, Phase.WAITING_READY, Phase.RUNNING, Phase.IDLE]
+BEFORE_PROMPT = BEFORE_END[:3]
+SECOND, THIRD = "22" * 16, "33" * 16
 FAULT = Faulted(StageFaulted("stage 1 broke", stage=1))
 
 # ---- helpers ----
@@ -63,25 +68,26 @@ def endings(stages: int = 3) -> list[Event]:
     return [*(StageHasStopped(index) for index in range(stages)), TokenEndsClosed()]
 
 
-def running(feedback: Feedback = DIRECT, max_tokens: int = 5, stages: int = 3) -> RunState:
-    fresh = RunState(plan(stages, feedback, max_tokens=max_tokens))
+def running(feedback: Feedback = DIRECT, max_tokens: int = 5, stages: int = 3, *, hold: bool = False) -> RunState:
+    fresh = RunState(plan(stages, feedback, max_tokens=max_tokens), hold=hold)
     state, _ = play(fresh, ClusterFormed(), Provisioned(), *preparations(stages))
     assert state.phase is Phase.RUNNING
     return state
 
 
 def in_phase(phase: Phase) -> RunState:
-    """A chain of 3 led to `phase`; the end was a fault."""
+    """A chain of 3 led to `phase`, held for Idle; the end was a fault."""
     to_running = [ClusterFormed(), Provisioned(), *preparations()]
     events: dict[Phase, list[Event]] = {
         Phase.PLANNING: [],
         Phase.PROVISIONING: to_running[:1],
         Phase.WAITING_READY: to_running[:2],
         Phase.RUNNING: to_running,
+        Phase.IDLE: [*to_running, TokenConsumed(0, EOS)],
         Phase.TEARING_DOWN: [*to_running, FAULT],
         Phase.DONE: [*to_running, FAULT, *endings()],
     }
-    state, _ = play(RunState(plan(3)), *events[phase])
+    state, _ = play(RunState(plan(3), hold=phase is Phase.IDLE), *events[phase])
     assert state.phase is phase
     return state
 
@@ -94,6 +100,8 @@ EVENTS: dict[str, Event] = {
     "stage ready": StageIsReady(1),
     "condition met": ConditionMet(Condition.ENTRY),
     "token": TokenConsumed(0, 7),
+    "prompt given": PromptGiven("33" * 16, 4),
+    "hold ended": HoldEnded("no further prompt"),
     "fault": Faulted(DeadlineExceeded("too late")),
     "output closed": OutputClosed(),
     "stage stopped": StageHasStopped(1),
@@ -124,6 +132,13 @@ TABLE: dict[str, dict[str, str]] = {
         "output closed": STOPS,
     },
     "Running": {"token": "Running EmitToken", "fault": STOPS, "output closed": STOPS},
+    "Idle": {
+        "token": STOPS,
+        "prompt given": "Running InjectPrompt",
+        "hold ended": STOPS,
+        "fault": STOPS,
+        "output closed": STOPS,
+    },
     "TearingDown": {"stage stopped": "TearingDown", "token ends closed": "TearingDown"},
     "Done": {},
 }
@@ -236,7 +251,7 @@ def test_a_token_out_of_order_is_a_fault(sequence: int) -> None:
     assert names(actions).count("EmitToken") == 1
 
 
-@pytest.mark.parametrize("phase", BEFORE_END[:-1])
+@pytest.mark.parametrize("phase", BEFORE_PROMPT)
 def test_a_token_before_the_prompt_is_a_fault(phase: Phase) -> None:
     state, _ = play(in_phase(phase), TokenConsumed(0, 7))
     assert state.outcome is Outcome.FAULTED
@@ -282,7 +297,8 @@ def test_a_fault_after_completion_does_not_spoil_it() -> None:
 @pytest.mark.parametrize("phase", BEFORE_END)
 def test_a_closed_output_ends_the_run_well(phase: Phase) -> None:
     state, actions = play(in_phase(phase), OutputClosed(), FAULT)
-    assert (state.outcome, state.error, state.finish_reason) == (Outcome.COMPLETED, None, None)
+    assert (state.outcome, state.error) == (Outcome.COMPLETED, None)
+    assert state.finish_reason == ("eos" if phase is Phase.IDLE else None)
     assert names(actions).count("StopStage") == (0 if phase is Phase.PLANNING else 3)
 
 
@@ -308,17 +324,77 @@ def test_a_late_ready_does_not_start_a_run_that_is_over() -> None:
         assert "InjectPrompt" not in names(actions)
 
 
+# ---- further prompts ----
+
+IN_ANSWER, _ = play(in_phase(Phase.IDLE), PromptGiven(SECOND, 3))
+
+
+@pytest.mark.parametrize("feedback", list(Feedback))
+def test_a_held_run_waits_after_its_answer_and_stops_no_stage(feedback: Feedback) -> None:
+    state, actions = play(running(feedback, 2, hold=True), TokenConsumed(0, 7), TokenConsumed(1, 8))
+    assert (state.phase, state.outcome, state.finish_reason, state.answers) == (Phase.IDLE, None, "max_tokens", 1)
+    assert actions[-2:] == [EmitToken(8, "max_tokens"), FinishAnswer()]
+    assert state.doing == "waiting for a prompt"
+
+
+@pytest.mark.parametrize("feedback", list(Feedback))
+def test_each_further_prompt_is_a_request_of_its_own(feedback: Feedback) -> None:
+    state = running(feedback, hold=True)
+    state, _ = play(state, TokenConsumed(0, 7), TokenConsumed(1, EOS))
+    for number, request in enumerate((SECOND, THIRD), start=2):
+        state, actions = play(state, PromptGiven(request, 2))
+        assert actions == [InjectPrompt()]
+        assert (state.phase, state.tokens, state.finish_reason) == (Phase.RUNNING, (), None)
+        state, actions = play(state, TokenConsumed(0, 7, None, request), TokenConsumed(1, 8, None, request))
+        assert (state.phase, state.tokens, state.answers) == (Phase.IDLE, (7, 8), number)
+        assert actions[-1] == FinishAnswer()
+        assert names(actions).count("InjectToken") == (feedback is ORCHESTRATED)
+
+
+def test_the_limit_is_the_requests_own() -> None:
+    """Less may fit behind a longer prompt, and more behind a shorter one, than behind the first."""
+    for most in (1, 3):
+        state, _ = play(in_phase(Phase.IDLE), PromptGiven(SECOND, most))
+        state, _ = play(state, *(TokenConsumed(sequence, 7, None, SECOND) for sequence in range(most)))
+        assert (state.phase, state.finish_reason, len(state.tokens)) == (Phase.IDLE, "max_tokens", most)
+
+
+@pytest.mark.parametrize("request_id", ["", THIRD])
+def test_a_token_of_another_request_is_a_fault(request_id: str) -> None:
+    state, actions = play(IN_ANSWER, TokenConsumed(0, 7, None, request_id))
+    assert "arrived on TokenOut, not of request 22222222" in str(state.error)
+    assert "EmitToken" not in names(actions)
+
+
+def test_a_token_after_the_answer_is_a_fault() -> None:
+    state, _ = play(in_phase(Phase.IDLE), TokenConsumed(1, 7))
+    assert "after its answer was whole" in str(state.error)
+
+
+def test_the_end_of_the_hold_is_a_good_one_and_says_why() -> None:
+    state, actions = play(in_phase(Phase.IDLE), HoldEnded("no further prompt"), *endings())
+    assert (state.phase, state.outcome, state.error, state.answers) == (Phase.DONE, Outcome.COMPLETED, None, 1)
+    assert StopStage(1, "no further prompt") in actions
+
+
+def test_a_fault_in_a_later_answer_keeps_what_came_of_it() -> None:
+    state, _ = play(IN_ANSWER, TokenConsumed(0, 7, None, SECOND), FAULT)
+    assert (state.outcome, state.tokens, state.finish_reason, state.answers) == (Outcome.FAULTED, (7,), None, 1)
+
+
 # ---- random schedules ----
 
 
 class Promises:
     """Watches one machine and asserts what must hold after every step."""
 
-    def __init__(self, feedback: Feedback, stages: int, max_tokens: int) -> None:
-        self.state = RunState(plan(stages, feedback, max_tokens=max_tokens))
+    def __init__(self, feedback: Feedback, stages: int, max_tokens: int, *, hold: bool) -> None:
+        self.state = RunState(plan(stages, feedback, max_tokens=max_tokens), hold=hold)
         self.feedback, self.stages, self.max_tokens = feedback, stages, max_tokens
         self.heard: set[Event] = set()
         self.actions: list[Action] = []
+        self.prompts = 1
+        self.shown: list[int] = []
         self.first_fault: object = None
 
     def feed(self, event: Event) -> None:
@@ -326,6 +402,11 @@ class Promises:
         self.state, actions = step(before, event)
         self.heard.add(event)
         over = before.outcome is not None
+        if self.state.phase is Phase.RUNNING and before.phase is Phase.IDLE:
+            assert isinstance(event, PromptGiven)
+            assert actions == (InjectPrompt(),)
+            self.prompts += 1
+            self.shown.clear()
         if isinstance(event, Faulted) and not over:
             self.first_fault = event.error
         for action in actions:
@@ -333,6 +414,12 @@ class Promises:
                 assert not over
             if isinstance(action, InjectPrompt):
                 assert self.heard >= {ClusterFormed(), Provisioned(), *preparations(self.stages)}
+            if isinstance(action, EmitToken):
+                self.shown.append(action.token)
+            if isinstance(action, FinishAnswer):
+                assert self.state.hold
+                assert self.state.phase is Phase.IDLE
+                assert self.state.finish_reason is not None
             if isinstance(action, InjectToken):
                 assert self.feedback is ORCHESTRATED
                 assert self.state.tokens[action.sequence - 1] == action.token
@@ -342,16 +429,17 @@ class Promises:
 
     def check(self) -> None:
         did = names(self.actions)
-        for once in ("ProvisionStages", "InjectPrompt", "CloseTokenEnds", "Finish"):
+        for once in ("ProvisionStages", "CloseTokenEnds", "Finish"):
             assert did.count(once) <= 1
+        assert did.count("InjectPrompt") <= self.prompts
+        assert did.count("FinishAnswer") == (self.state.answers if self.state.hold else 0)
         assert (did.count("Finish") == 1) == (self.state.phase is Phase.DONE)
         stopped = [action.stage_index for action in self.actions if isinstance(action, StopStage)]
         wanted = self.state.outcome is not None and "ProvisionStages" in did
         assert stopped == (list(range(self.stages)) if wanted else [])
-        shown = [action.token for action in self.actions if isinstance(action, EmitToken)]
-        assert tuple(shown) == self.state.tokens
-        assert len(shown) <= self.max_tokens
-        assert EOS not in shown[:-1]
+        assert tuple(self.shown) == self.state.tokens
+        assert len(self.shown) <= max(self.max_tokens, self.state.max_tokens or 0)
+        assert EOS not in self.shown[:-1]
         assert (self.state.outcome is Outcome.FAULTED) == (self.state.error is not None)
         if self.first_fault is not None:
             assert self.state.error is self.first_fault
@@ -366,7 +454,9 @@ def next_legal(state: RunState, rng: random.Random) -> Event:
         case Phase.WAITING_READY:
             return rng.choice(preparations(len(state.plan.stages)))
         case Phase.RUNNING:
-            return TokenConsumed(len(state.tokens), rng.randrange(8))
+            return TokenConsumed(len(state.tokens), rng.randrange(8), None, state.request_id)
+        case Phase.IDLE:
+            return rng.choice([PromptGiven(f"{state.answers:032x}", rng.randint(1, 6))] * 4 + [HoldEnded("over")])
         case _:
             return rng.choice(endings(len(state.plan.stages)))
 
@@ -376,6 +466,8 @@ def anything(rng: random.Random) -> Event:
         [
             *EVENTS.values(),
             TokenConsumed(rng.randrange(4), rng.randrange(4), rng.choice([None, None, "eos"])),
+            TokenConsumed(rng.randrange(4), rng.randrange(4), None, f"{rng.randrange(3):032x}"),
+            *[PromptGiven(f"{rng.randrange(3):032x}", 2)] * 3,
             StageIsReady(rng.randrange(6)),
             StageHasStopped(rng.randrange(6)),
             *[Provisioned()] * 20,
@@ -386,10 +478,13 @@ def anything(rng: random.Random) -> Event:
 @pytest.mark.parametrize("disorder", [0.0, 0.05, 0.3, 0.9])
 def test_random_schedules_keep_the_promises(disorder: float) -> None:
     outcomes: set[Outcome | None] = set()
+    answers = 0
     for seed in range(150):
         rng = random.Random(f"{disorder} {seed}")
-        promises = Promises(rng.choice(list(Feedback)), rng.choice([2, 3, 5]), rng.randint(1, 6))
+        promises = Promises(rng.choice(list(Feedback)), rng.choice([2, 3, 5]), rng.randint(1, 6), hold=seed % 2 == 0)
         for _ in range(80):
             promises.feed(anything(rng) if rng.random() < disorder else next_legal(promises.state, rng))
         outcomes.add(promises.state.outcome)
+        answers = max(answers, promises.state.answers)
     assert outcomes >= ({Outcome.COMPLETED} if disorder == 0 else set(Outcome))
+    assert answers > 3 or disorder > 0.1

@@ -20,9 +20,9 @@ CHAINS = [2, 3, 4, 5, 8]
 REASON = "the injected fault"
 
 
-def world(seed: object, count: int, feedback: Feedback) -> World:
+def world(seed: object, count: int, feedback: Feedback, prompts: int = 1) -> World:
     rng = random.Random(f"shape of {seed}")
-    prompt = [rng.randrange(1, 256) for _ in range(rng.randint(4, 12))]
+    prompt, *further = [[rng.randrange(1, 256) for _ in range(rng.randint(4, 12))] for _ in range(prompts)]
     return World(
         seed,
         count=count,
@@ -31,6 +31,7 @@ def world(seed: object, count: int, feedback: Feedback) -> World:
         parts=rng.randint(1, 4),
         max_tokens=rng.randint(1, 7),
         stub=StubModel(eos_after=rng.choice([0, 0, 1, 3])),
+        further=further,
     )
 
 
@@ -58,6 +59,22 @@ def test_every_schedule_gives_the_text_of_one_process(count: int, feedback: Feed
         assert run.shown == expected(run)
         assert run.state.finish_reason == ("eos" if run.shown[-1] == 0 else "max_tokens")
         assert all(node.state.fault is None and node.actor.dropped == 0 for node in run.nodes)
+
+
+@pytest.mark.parametrize("feedback", list(Feedback))
+@pytest.mark.parametrize("count", [2, 3, 5])
+def test_further_prompts_are_answered_as_if_each_were_the_only_one(count: int, feedback: Feedback) -> None:
+    for seed in range(40):
+        run = world((count, feedback, seed), count, feedback, prompts=3)
+        prompts = [run.prompt, *run.further]
+        run.run()
+        assert_ended(run)
+        assert run.state.outcome is Outcome.COMPLETED, run.state.error
+        stub = run.nodes[0].actor._worker.stub  # type: ignore[attr-defined]
+        assert run.answers == [stub_tokens(prompt, run.plan.max_tokens, stub) for prompt in prompts]
+        for node in run.nodes:
+            assert node.state.fault is None
+            assert node.actor._worker.open_requests == [run.request]  # type: ignore[attr-defined]
 
 
 def stage_fails(run: World, rng: random.Random) -> None:
@@ -103,7 +120,8 @@ def test_one_fault_at_any_moment_ends_the_run_in_order_with_its_reason(
             # The fault came after the last token was on its way.
             assert run.shown == expected(run)
     assert outcomes[Outcome.FAULTED] > 40
-    assert phases >= set(orchestrator.Phase) - {orchestrator.Phase.DONE, orchestrator.Phase.PLANNING}
+    never = {orchestrator.Phase.DONE, orchestrator.Phase.PLANNING, orchestrator.Phase.IDLE}
+    assert phases >= set(orchestrator.Phase) - never
 
 
 @pytest.mark.parametrize("feedback", list(Feedback))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import random
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -49,15 +49,19 @@ class World:
         parts: int,
         max_tokens: int,
         stub: StubModel,
+        further: Sequence[list[int]] = (),
     ) -> None:
         self.rng = random.Random(str(seed))
         self.plan: RunPlan = plan(count, feedback, max_tokens=max_tokens)
         self.prompt, self.parts = prompt, parts
-        self.state = orchestrator.RunState(self.plan)
+        self.further = list(further)  # prompts after the first; with any the run is held
+        self.request = REQUEST
+        self.state = orchestrator.RunState(self.plan, hold=bool(further), request_id=REQUEST)
         self.nodes = [Node(self, index, stub) for index in range(count)]
         self.channels: dict[Hashable, deque[Callable[[], None]]] = {}
         self.moves = 0
         self.shown: list[int] = []
+        self.answers: list[list[int]] = []
         self.finished = 0
         self.provisioned: set[int] = set()
         self.later("cluster", lambda: self.feed(orchestrator.ClusterFormed()))
@@ -85,7 +89,7 @@ class World:
         if isinstance(edge.consumer, Stage):
             self.nodes[edge.consumer.stage_index].load(edge, obj)
         else:
-            self.feed(orchestrator.TokenConsumed(obj.sequence, obj.tokens[0], obj.finish_reason))
+            self.feed(orchestrator.TokenConsumed(obj.sequence, obj.tokens[0], obj.finish_reason, obj.request_id))
 
     # ---- the orchestrator's driver ----
 
@@ -109,16 +113,27 @@ class World:
             case orchestrator.InjectToken(sequence, token):
                 assert self.shown[sequence - 1] == token, "a token was fed back that was not shown"
                 position = len(self.prompt) + sequence - 1
-                obj = StreamObject(0, REQUEST, sequence, position, 1, token_payload([token]))
+                obj = StreamObject(0, self.request, sequence, position, 1, token_payload([token]))
                 self.write(self.plan.edge_of_kind(EdgeKind.TOKEN_IN).edge_id, obj)
             case orchestrator.EmitToken(token, _):
                 self.shown.append(token)
+            case orchestrator.FinishAnswer():
+                self.later("user", self.next_prompt)
             case orchestrator.StopStage(index, reason):
                 self.tell(self.nodes[index], StopRun(run_id=self.plan.run_id, reason=reason))
             case orchestrator.CloseTokenEnds():
                 self.later("token ends", lambda: self.feed(orchestrator.TokenEndsClosed()))
             case orchestrator.Finish():
                 self.finished += 1
+
+    def next_prompt(self) -> None:
+        self.answers.append(self.shown)
+        if not self.further:
+            self.feed(orchestrator.HoldEnded("no further prompt"))
+            return
+        self.prompt, self.shown = self.further.pop(0), []
+        self.request = f"{self.rng.getrandbits(128):032x}"
+        self.feed(orchestrator.PromptGiven(self.request, self.plan.max_tokens))
 
     def meet(self, condition: orchestrator.Condition) -> None:
         self.later(condition, lambda: self.feed(orchestrator.ConditionMet(condition)))
@@ -129,7 +144,7 @@ class World:
         return [
             StreamObject(
                 edge_id=0,
-                request_id=REQUEST,
+                request_id=self.request,
                 sequence=0,
                 position=cuts[part],
                 seq_len=cuts[part + 1] - cuts[part],
@@ -176,6 +191,7 @@ class Node:
             stage_count=len(world.plan.stages),
             worker=FakeWorker(index, stub),
             generation=world.plan.generation,
+            context=world.plan.model.max_seq_len,
             log=self.refuse_to_log,
         )
 
@@ -222,6 +238,8 @@ class Node:
                 self.report(StageReady(**where))
                 if self.index == 0:
                     self.world.meet(orchestrator.Condition.ENTRY)
+            case stages.ForgetRequest(request_id):
+                self.actor.handle(actors.Reset(request_id))
             case stages.ExecuteStep(handle):
                 self.later("worker", lambda: self.compute(handle))
             case stages.ReleaseInput(handle):

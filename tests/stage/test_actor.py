@@ -10,6 +10,7 @@ import pytest
 from ppsmoke.errors import EdgeFaulted, PeerLost, WorkerDied, WorkerFailed
 from ppsmoke.messages import Feedback, Generation
 from ppsmoke.objects import StreamObject
+from ppsmoke.request import fit_to_context
 from ppsmoke.roles import Role
 from ppsmoke.stage.actor import (
     Activation,
@@ -33,7 +34,7 @@ PROMPT = (104, 105, 33)
 class Bench:
     """One stage of 3 with its neighbours' inboxes, its log and its worker."""
 
-    def __init__(self, role: Role, wanted: Generation | None = None, stub: StubModel = STUB) -> None:
+    def __init__(self, role: Role, wanted: Generation | None = None, stub: StubModel = STUB, context: int = 32) -> None:
         self.to_next: list[StreamObject] = []
         self.to_reply: list[StreamObject] = []
         self.log: list[str] = []
@@ -44,6 +45,7 @@ class Bench:
             stage_count=3,
             worker=self.worker,
             generation=wanted or generation(),
+            context=context,
             log=self.log.append,
             on_worker_news=self.news.append,
         )
@@ -156,6 +158,15 @@ def test_last_marks_the_token_that_reaches_the_limit(limit: int) -> None:
     assert [obj.sequence for obj in out] == list(range(limit))
 
 
+@pytest.mark.parametrize("room", [1, 2, 4])
+def test_last_marks_the_token_behind_which_the_context_ends(room: int) -> None:
+    """As many as fit_to_context allows: the last one needs no position of its own."""
+    bench = Bench(Role.LAST, generation(max_tokens=9), context=len(PROMPT) + room - 1)
+    out = steps_of_last(bench, room + 3)
+    assert len(out) == fit_to_context(len(PROMPT), 9, len(PROMPT) + room - 1) == room
+    assert [obj.finish_reason for obj in out] == [None] * (room - 1) + ["max_tokens"]
+
+
 @pytest.mark.parametrize(("eos_after", "limit"), [(0, 9), (2, 9), (2, 3)])
 def test_last_marks_the_end_token(eos_after: int, limit: int) -> None:
     stub = StubModel(eos_after=eos_after)
@@ -216,7 +227,12 @@ def test_a_neighbour_not_named_keeps_its_place() -> None:
 def test_an_output_without_an_edge_is_an_error_that_names_the_stage(role: Role, message: Message, who: str) -> None:
     index = STAGES[role]
     actor = StageActor(
-        stage_index=index, stage_count=3, worker=FakeWorker(index), generation=generation(), log=lambda _line: None
+        stage_index=index,
+        stage_count=3,
+        worker=FakeWorker(index),
+        generation=generation(),
+        context=32,
+        log=lambda _line: None,
     )
     with pytest.raises(EdgeFaulted, match=f"stage {index} has an output for the {who}") as caught:
         actor.handle(message)

@@ -9,6 +9,7 @@ import pytest
 from ppsmoke.stage.machine import (
     Action,
     ExecuteStep,
+    ForgetRequest,
     Handle,
     ObjectLoaded,
     Phase,
@@ -17,13 +18,12 @@ from ppsmoke.stage.machine import (
     StepDone,
     step,
 )
-from tests.samples import (
-    OTHER_REQUEST,
-)
+from tests.samples import OTHER_REQUEST, REQUEST
 from tests.stage.machines import (
     ACTIVATION,
     FEEDBACK,
     ORCHESTRATED,
+    STOP,
     TOKEN_IN,
     fault,
     in_phase,
@@ -163,8 +163,90 @@ def test_nothing_of_a_request_follows_its_end(late: Handle) -> None:
     assert "after the end of its request" in fault(ended, ObjectLoaded(late)).reason
 
 
-def test_a_new_request_may_follow_the_end_of_another() -> None:
-    ended, _ = play(AFTER_PROMPT, ObjectLoaded(token(1, done=True)))
-    new = prompt(request=OTHER_REQUEST)
-    _, actions = run_steps(ended, new, token(1, request_id=OTHER_REQUEST))
-    assert len(executed(actions)) == 2
+# ---- one request after the other ----
+
+OVER, _ = play(AFTER_PROMPT, ObjectLoaded(token(1, done=True)))
+NEW = prompt(request=OTHER_REQUEST)
+THIRD_REQUEST = "33" * 16
+
+
+def test_a_new_request_may_follow_the_end_of_another_which_is_forgotten_first() -> None:
+    state, actions = run_steps(OVER, NEW, token(1, request_id=OTHER_REQUEST))
+    assert executed(actions) == [NEW, token(1, request_id=OTHER_REQUEST)]
+    assert actions[:2] == [ForgetRequest(REQUEST), ExecuteStep(NEW)]
+    assert names(actions).count("ForgetRequest") == 1
+    state, actions = play(state, ObjectLoaded(token(2, request_id=OTHER_REQUEST, done=True)))
+    _, actions = play(state, ObjectLoaded(prompt(request=THIRD_REQUEST)))
+    assert names(actions) == ["ForgetRequest", "ExecuteStep"]
+    assert actions[0] == ForgetRequest(OTHER_REQUEST)
+
+
+def test_the_first_request_of_a_run_has_nothing_to_forget() -> None:
+    _, actions = run_steps(ready(), prompt(0, last=False), prompt(1), token(1))
+    assert "ForgetRequest" not in names(actions)
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        run_steps(ready(1), prompt(on=ACTIVATION), token(1, on=ACTIVATION))[0],
+        run_steps(ready(2), prompt(on=2), token(1, on=2))[0],
+        run_steps(ready(0, ORCHESTRATED), prompt(), token(1, on=TOKEN_IN))[0],
+    ],
+    ids=["a middle stage", "the last stage", "a first stage that the orchestrator feeds"],
+)
+def test_where_no_end_is_told_a_new_request_is_it(state: StageState) -> None:
+    assert state.provision is not None
+    new = prompt(on=state.provision.inbound[0].edge_id, request=OTHER_REQUEST)
+    _, actions = play(state, ObjectLoaded(new))
+    assert actions == [ForgetRequest(REQUEST), ExecuteStep(new)]
+
+
+def test_a_prompt_that_overtakes_the_end_of_the_former_request_waits_for_it() -> None:
+    """They come on two edges."""
+    first, second = prompt(0, last=False, request=OTHER_REQUEST), prompt(1, request=OTHER_REQUEST)
+    state, actions = play(AFTER_PROMPT, ObjectLoaded(first), ObjectLoaded(second))
+    assert actions == []
+    state, actions = run_steps(state, token(1))
+    assert executed(actions) == [token(1)]
+    state, actions = play(state, ObjectLoaded(token(2, done=True)))
+    assert actions == [ReleaseInput(token(2, done=True)), ForgetRequest(REQUEST), ExecuteStep(first)]
+    state, actions = play(state, StepDone(first))
+    assert actions == [ReleaseInput(first), ExecuteStep(second)]
+
+
+def test_it_waits_also_where_the_last_step_is_not_done_yet() -> None:
+    end = token(1, done=True)
+    state, actions = play(ready(), ObjectLoaded(prompt()), ObjectLoaded(NEW), ObjectLoaded(end))
+    assert executed(actions) == [prompt()]
+    _, actions = play(state, StepDone(prompt()))
+    assert actions == [ReleaseInput(prompt()), ReleaseInput(end), ForgetRequest(REQUEST), ExecuteStep(NEW)]
+
+
+STALE, _ = play(*[run_steps(OVER, NEW)[0], ObjectLoaded(token(1, request_id=OTHER_REQUEST, done=True))])
+
+
+@pytest.mark.parametrize(
+    ("state", "handle", "reason"),
+    [
+        (STALE, prompt(), "came after another request had begun"),
+        (STALE, token(1), "came after another request had begun"),
+        (STALE, token(1, done=True), "came after another request had begun"),
+        (run_steps(OVER, NEW)[0], prompt(), "came after another request had begun"),
+        (run_steps(OVER, NEW)[0], token(1), "came after another request had begun"),
+        (IN_PARTS, NEW, "came in the middle of the prompt of request 11111111"),
+        (run_steps(ready(1), prompt(0, last=False, on=ACTIVATION))[0], prompt(on=ACTIVATION, request=OTHER_REQUEST),
+         "came in the middle of the prompt of request 11111111"),
+        (OVER, prompt(1, request=OTHER_REQUEST), "out of order"),
+        (OVER, token(1, request_id=OTHER_REQUEST), "out of order"),
+    ],
+)  # fmt: skip
+def test_a_request_out_of_its_turn_is_a_fault(state: StageState, handle: Handle, reason: str) -> None:
+    assert reason in fault(state, ObjectLoaded(handle)).reason
+
+
+def test_a_stop_ends_a_prompt_that_waits() -> None:
+    state, _ = play(AFTER_PROMPT, ObjectLoaded(NEW), STOP)
+    assert state.loaded == ()
+    _, actions = play(state, ObjectLoaded(token(1, done=True)))
+    assert "ExecuteStep" not in names(actions)

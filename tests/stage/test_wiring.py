@@ -57,7 +57,12 @@ class Stage:
         self.faults: list[Exception] = []
         self.judge = True
         self.actor = StageActor(
-            stage_index=1, stage_count=3, worker=self.steps, generation=plan.generation, log=self.faults.append
+            stage_index=1,
+            stage_count=3,
+            worker=self.steps,
+            generation=plan.generation,
+            context=plan.model.max_seq_len,
+            log=self.faults.append,
         )
         self.wiring = Wiring(
             mesh,
