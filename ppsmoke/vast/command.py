@@ -18,6 +18,7 @@ from ppsmoke import __version__, models
 from ppsmoke.command_steps import RunCommand, begin, empty_result, end, prepare, report
 from ppsmoke.errors import NotConfirmed, PpError, TooFewOffers, UsageError, VastFailed
 from ppsmoke.files.models import SCHEME
+from ppsmoke.files.wheel import build_wheel
 from ppsmoke.models import PathSource, parse_model
 from ppsmoke.orchestrator.options import RunOptions
 from ppsmoke.orchestrator.result import RunResult
@@ -44,6 +45,7 @@ from ppsmoke.vast.records import Instance, Offer
 from ppsmoke.vast.relay_check import check_relay_url, usable_relays
 from ppsmoke.vast.run import RentalReport, RentedRun
 from ppsmoke.vast.service import SeenInstances, VastService, service_of
+from ppsmoke.vast.ship import ship_environment
 from ppsmoke.vast.stage_need import StageNeed, stage_needs
 from ppsmoke.vast.stage_request import DEFAULT_IMAGE, DEFAULT_IMAGE_GB, is_pinned
 from ppsmoke.vast.teardown import find_leftovers, warning
@@ -191,7 +193,7 @@ class _Attempt:
             options = begin(self.command, self.options, self.terminal)
             calls.write_to(options.log_dir)
             self.output = RunOutput(self.terminal, stream=not self.command.as_json)
-            terms = self._rental_options(offers, needs, market, relays, checked.account)
+            terms = self._rental_options(offers, needs, market, relays, checked.account, options.log_dir)
             run = RentedRun(options, terms, self.output, api)
             try:
                 return await run.execute()
@@ -303,13 +305,19 @@ class _Attempt:
         market: StageOffers,
         relays: tuple[str, ...],
         account: str | None,
+        log_dir: Path,
     ) -> RentalOptions:
         rental, key = self.rental, self.service.key
+        files = _own_files(self.command.model)
+        if rental.ship:
+            wheel = build_wheel(log_dir)
+            files[wheel.name] = wheel
         return RentalOptions(
             offers=offers,
             needs=needs,
             market=market,
             package=rental.package,
+            ship=ship_environment() if rental.ship else {},
             version=__version__,
             journal_dir=journal_dir(os.environ),
             bad_machines=bad_machines_file(os.environ),
@@ -318,7 +326,7 @@ class _Attempt:
             image_gb=self.terms.image_gb,
             index_url=rental.index_url,
             relay_urls=relays,
-            files=_own_files(self.command.model),
+            files=files,
             loopback_only=self.service.on_this_machine,
             max_price=rental.max_price,
             max_spend=rental.max_spend,

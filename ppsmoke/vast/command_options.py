@@ -99,6 +99,9 @@ Package = Annotated[
     str,
     option("--package", metavar="SPEC", panel=_PANEL, text="What they install: name==version or a wheel's address."),
 ]
+Ship = Annotated[
+    bool, flag("--ship", panel=_PANEL, text="They install the very code that runs here, read from this machine.")
+]
 IndexUrl = Annotated[str, option("--index-url", metavar="URL", panel=_PANEL, text="pip's index there, if not its own.")]
 Relays = Annotated[
     list[str] | None,
@@ -170,6 +173,7 @@ class RentalCommand:
     image: str = DEFAULT_IMAGE
     image_gb: float | None = None
     package: str = ""
+    ship: bool = False
     index_url: str = ""
     relay_urls: tuple[str, ...] = ()
     orphan_timeout: int = 600
@@ -206,7 +210,17 @@ _RENTING_ONLY = frozenset(
             "min_cuda",
             "min_driver",
         ),
-        *("min_download", "min_upload", "unverified", "datacenter", "image", "image_gb", "package", "index_url"),
+        *(
+            "min_download",
+            "min_upload",
+            "unverified",
+            "datacenter",
+            "image",
+            "image_gb",
+            "package",
+            "ship",
+            "index_url",
+        ),
         *("relay_url", "orphan_timeout", "replacements"),
     }
 )

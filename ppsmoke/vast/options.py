@@ -26,7 +26,7 @@ class RentalOptions:
     or its machine failed, `replacements` times a stage. `bad_machines`: the file that remembers machines that failed.
 
     What runs on them. `image`, `image_gb` (to pull, compressed); `package`: what pip installs where the image does not
-    bring `version`, as NodeTerms has it; `index_url` for pip, empty for its own.
+    bring `version`, as NodeTerms has it, or with `ship` the caller's own code; `index_url` for pip, empty for its own.
 
     How they reach us. `files`: what they may read of this machine, by name, such as a model that is nowhere else.
     `relay_urls`: the relays of all endpoints. `loopback_only`: the machines are processes of this
@@ -50,6 +50,7 @@ class RentalOptions:
     replacements: int = 3
     image: str = DEFAULT_IMAGE
     image_gb: float = DEFAULT_IMAGE_GB
+    ship: Mapping[str, str] = field(default_factory=dict)
     index_url: str = ""
     files: Mapping[str, Path] = field(default_factory=dict)
     relay_urls: tuple[str, ...] = ()

@@ -214,6 +214,7 @@ class RentedNodes:
             context=options.context,
             version=renting.version,
             package=renting.package,
+            ship=renting.ship,
             index_url=renting.index_url,
             image=renting.image,
             orphan_timeout_s=renting.orphan_timeout_s,

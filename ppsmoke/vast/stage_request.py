@@ -24,7 +24,8 @@ class NodeTerms:
 
     `seed_addr`, `seed_relay`: where the orchestrator is reached. `model`: what a node loads, as its PP_MODEL.
     `package`: what pip installs, pinned: `name==version` or the address of a wheel; `version` is what it must turn out
-    to be. `settings`: further variables of a node, such as its deadlines. `vast_url`: empty for the real service.
+    to be. `ship`: what makes a machine fetch the caller's code in place of it, from `ship_environment`. `settings`:
+    further variables of a node, such as its deadlines. `vast_url`: empty for the real service.
     """
 
     run_id: str
@@ -40,6 +41,7 @@ class NodeTerms:
     image: str = DEFAULT_IMAGE
     orphan_timeout_s: int = 600
     vast_url: str = ""
+    ship: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -87,7 +89,7 @@ def stage_environment(terms: NodeTerms, stage: int, node_key: bytes) -> dict[str
     foreign = sorted(set(terms.settings) & (_NEVER | set(own)))
     if foreign:
         raise ValueError(f"these are not for settings: {', '.join(foreign)}")
-    return {name: value for name, value in (own | dict(terms.settings)).items() if value}
+    return {name: value for name, value in (own | dict(terms.ship) | dict(terms.settings)).items() if value}
 
 
 def in_short_entries(environment: Mapping[str, str]) -> dict[str, str]:

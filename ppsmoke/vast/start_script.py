@@ -87,14 +87,24 @@ install() {
     try apt-get update -qq && try apt-get install -qq -y python3 python3-venv ca-certificates || return 1
   fi
   python3 -m venv "$dir/venv" || return 1
-  set -- --no-cache-dir --quiet --disable-pip-version-check "$PP_PACKAGE"
-  [ -z "${PP_INDEX_URL:-}" ] || set -- --index-url "$PP_INDEX_URL" "$@"
-  try "$dir/venv/bin/pip" install "$@"
+  package=$PP_PACKAGE
+  if [ -n "${PP_BOOTSTRAP:-}" ]; then
+    try pip_install "$PP_BOOTSTRAP_NEEDS" || return 1
+    package=$(try "$dir/venv/bin/python" -c "$unpack" "$dir" "$PP_BOOTSTRAP") || return 1
+  fi
+  try pip_install "$package"
 }
+pip_install() {
+  set -- --no-cache-dir --quiet --disable-pip-version-check "$@"
+  [ -z "${PP_INDEX_URL:-}" ] || set -- --index-url "$PP_INDEX_URL" "$@"
+  "$dir/venv/bin/pip" install "$@"
+}
+# The caller's own code, read from the caller.
+unpack='import base64, sys, zlib; exec(zlib.decompress(base64.b64decode(sys.argv[2])))'
 program=$(command -v pp-gpu-node)
-if ! has_version "$program"; then
+if [ -n "${PP_BOOTSTRAP:-}" ] || ! has_version "$program"; then
   program=$dir/venv/bin/pp-gpu-node
-  say "installing $PP_PACKAGE"
+  say "installing ${PP_BOOTSTRAP:+the code of the caller as }$PP_PACKAGE"
   if ! install || ! has_version "$program"; then
     say "the installation failed"
     wait "$watcher"

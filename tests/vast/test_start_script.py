@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import shutil
 import signal
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import zlib
 from collections.abc import Iterator
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -41,7 +43,8 @@ echo "$*" >>"$HOME/pip-calls"
 cat "$HOME/node" >"$HOME/pp-smoke-run/venv/bin/pp-gpu-node"
 chmod +x "$HOME/pp-smoke-run/venv/bin/pp-gpu-node"
 END
-    chmod +x "$3/bin/pip" ;;
+    printf '#!/bin/sh\nexec REAL "$@"\n' >"$3/bin/python"
+    chmod +x "$3/bin/pip" "$3/bin/python" ;;
   "-c import venv"*) ;;
   *) exec REAL "$@" ;;
 esac
@@ -311,3 +314,23 @@ def alive(group: int) -> list[int]:
             if os.getpgid(process.pid) == group and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process.pid)
     return found
+
+
+def test_the_callers_own_code_is_read_from_the_caller_whatever_is_there(box: Box) -> None:
+    box.add("pp-gpu-node", NODE)  # of the very version
+    (box.home / "node").write_text(NODE)
+    box.start(PP_BOOTSTRAP=packed('print(sys.argv[1] + "/own.whl")'), PP_BOOTSTRAP_NEEDS="iroh==9")
+    assert "installing the code of the caller as pp-smoke-run==1.2.3" in box.wait_for("ended with status 0")
+    calls = (box.home / "pip-calls").read_text().splitlines()
+    assert [call.split()[-1] for call in calls] == ["iroh==9", f"{box.home}/pp-smoke-run/own.whl"]
+
+
+def test_code_that_cannot_be_read_is_an_installation_that_failed(box: Box) -> None:
+    box.add("sleep", f'#!/bin/sh\n[ "$1" = 5 ] || [ "$1" = 15 ] && exit\nexec {shutil.which("sleep")} "$@"\n')
+    box.start(PP_BOOTSTRAP=packed('sys.exit("the caller refused")'), PP_BOOTSTRAP_NEEDS="iroh==9")
+    assert box.wait_for("the installation failed").count("the caller refused") == 3
+    assert not (box.home / "node-env").exists()
+
+
+def packed(program: str) -> str:
+    return base64.b64encode(zlib.compress(program.encode())).decode()
