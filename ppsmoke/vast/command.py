@@ -10,7 +10,7 @@ import json
 import os
 import secrets
 import time
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -192,6 +192,9 @@ class _Attempt:
             offers = await self._agree(market, offers, needs)
             options = begin(self.command, self.options, self.terminal)
             calls.write_to(options.log_dir)
+            with suppress(OSError):  # beside the logs: what was promised of these machines
+                text = json.dumps(offers_json(offers, self._estimate(offers, needs)), indent=1)
+                (options.log_dir / "offers.json").write_text(f"{text}\n")
             self.output = RunOutput(self.terminal, stream=not self.command.as_json)
             terms = self._rental_options(offers, needs, market, relays, checked.account, options.log_dir)
             run = RentedRun(options, terms, self.output, api)

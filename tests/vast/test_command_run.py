@@ -60,6 +60,8 @@ def test_a_rented_run_prints_the_text_and_what_it_cost_and_leaves_no_machine_and
             "listed: ",
         ):
             assert words in calls, calls
+        offers = json.loads(next((home / "state").rglob("offers.json")).read_text())
+        assert [row["stage"] for row in offers["offers"]] == [0, 1]
         assert {p.suffix for p in (home / "state").rglob("*") if p.is_file()} >= {".jsonl", ".log", ".json"}
 
 
