@@ -153,6 +153,14 @@ def run(
     device: Annotated[
         str, option("--device", metavar="NAME", panel=_RUN, text="tinygrad device; default: the first that works.")
     ] = "",
+    hold: Annotated[
+        bool,
+        flag(
+            "--hold",
+            panel=_RUN,
+            text="Then answer further prompts, one a line of standard input, on the same chain, until it ends or Ctrl-C.",
+        ),
+    ] = False,
     plan: Annotated[bool, flag("--plan", panel=_RUN, text="Print the run plan and stop.")] = False,
     verify: Annotated[bool, flag("--verify", panel=_RUN, text="Decode again in one process and compare.")] = False,
     prompt: Annotated[
@@ -291,6 +299,13 @@ def run(
                 rental, label=label, everything=everything, as_json=as_json, quiet=quiet, debug=debug
             )
         )
+    if hold and prompt == "-":
+        raise UsageError(
+            "--hold reads its prompts from standard input, and so does --prompt -",
+            remedy="Give the first prompt itself with --prompt.",
+        )
+    if hold and verify:
+        raise UsageError("--hold and --verify exclude each other", remedy="Give exactly one of them.")
     far = vastai and not renting.is_loopback(vast_url)
     command = RunCommand(
         num_stages=num_stages,
@@ -305,6 +320,7 @@ def run(
         temperature=temperature,
         top_p=top_p,
         sample_seed=sample_seed,
+        hold=hold,
         plan=plan,
         verify=verify,
         as_json=as_json,

@@ -15,6 +15,7 @@ from typing import Any
 from ppsmoke.errors import PpError, UsageError
 from ppsmoke.logs import make_log_dir
 from ppsmoke.messages import Feedback, Generation
+from ppsmoke.orchestrator.hold import Prompt
 from ppsmoke.orchestrator.options import Deadlines, OutputGone, RunOptions
 from ppsmoke.orchestrator.result import RunResult
 from ppsmoke.output import RunOutput
@@ -49,6 +50,7 @@ class RunCommand:
     debug: bool
     log_dir: Path | None
     deadlines: Deadlines = field(default_factory=Deadlines)
+    hold: bool = False
 
 
 def empty_result(command: RunCommand, run_id: str) -> RunResult:
@@ -63,28 +65,26 @@ def prepare(command: RunCommand, terminal: Terminal, run_id: str, open_: Callabl
     """
     if command.num_stages < 2:
         check_stage_count(command.num_stages, 2)
-    if not command.prompt:
-        raise UsageError("the prompt is empty", remedy="Give some text with --prompt.")
+    _refuse_empty(command.prompt)
     for name, text in (("--prompt", command.prompt), ("--system", command.system or "")):
         if not _is_text(text):
             raise UsageError(f"{name} is not UTF-8 text", remedy="Convert it first, as with iconv -t UTF-8.")
     model = open_()
     check_stage_count(command.num_stages, model.num_layers)
-    tokens = model.encode_prompt(
-        command.prompt, raw=command.raw, system=command.system, now=datetime.now().astimezone()
-    )
-    max_tokens = fit_to_context(len(tokens), command.max_tokens, command.context)
-    if max_tokens < command.max_tokens:
+    prompt = read_prompt(command, model, command.prompt)
+    if prompt.max_tokens < command.max_tokens:
         terminal.line(
-            f"note: only {max_tokens} tokens fit behind the prompt's {len(tokens)} in a context of {command.context}"
+            f"note: only {prompt.max_tokens} tokens fit behind the prompt's {len(prompt.tokens)} in a context of "
+            f"{command.context}"
         )
     return RunOptions(
         run_id=run_id,
         model=model,
         num_stages=command.num_stages,
-        prompt_tokens=tuple(tokens),
+        prompt_tokens=prompt.tokens,
         generation=Generation(
-            max_tokens=max_tokens,
+            # More may fit behind a further prompt than behind this one.
+            max_tokens=command.max_tokens if command.hold else prompt.max_tokens,
             eos_token_ids=model.stop_token_ids,
             feedback=command.feedback,
             temperature=command.temperature,
@@ -97,6 +97,18 @@ def prepare(command: RunCommand, terminal: Terminal, run_id: str, open_: Callabl
         deadlines=command.deadlines,
         show_members=command.members,
     )
+
+
+def read_prompt(command: RunCommand, model: Model, text: str) -> Prompt:
+    """Raises UsageError for a prompt that is empty or too long, ChatTemplateFailed."""
+    _refuse_empty(text)
+    tokens = model.encode_prompt(text, raw=command.raw, system=command.system, now=datetime.now().astimezone())
+    return Prompt(tuple(tokens), fit_to_context(len(tokens), command.max_tokens, command.context))
+
+
+def _refuse_empty(prompt: str) -> None:
+    if not prompt:
+        raise UsageError("the prompt is empty", remedy="Give some text with --prompt.")
 
 
 def begin(command: RunCommand, options: RunOptions, terminal: Terminal) -> RunOptions:
@@ -113,13 +125,13 @@ def begin(command: RunCommand, options: RunOptions, terminal: Terminal) -> RunOp
 
 def end(result: RunResult, output: RunOutput, terminal: Terminal) -> None:
     """Wait until the reader has the text; a failure of that is the result's. Then the summary."""
-    if result.error is None:
+    if result.error is None or output.has_lines:
         try:
             output.drain()
         except OutputGone:
             pass
         except PpError as error:
-            result.error = error
+            result.error = result.error or error
     output.end()
     if result.error is None:
         terminal.line(summary(result))
@@ -141,6 +153,9 @@ def report(command: RunCommand, result: RunResult, terminal: Terminal, more: Map
 def summary(result: RunResult) -> str:
     """One line on a run that is done."""
     times = result.times
+    if result.answers is not None:
+        count = "1 answer" if result.answers == 1 else f"{result.answers} answers"
+        return f"done  {count}  total {times.total or 0:.1f} s"
     parts = [f"{len(result.tokens)} tokens ({result.finish_reason or 'output closed'})"]
     if times.first_token is not None:
         parts.append(f"first token {times.first_token:.2f} s")

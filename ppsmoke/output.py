@@ -10,7 +10,7 @@ import sys
 import threading
 from contextlib import suppress
 
-from ppsmoke.errors import EnvironmentFault
+from ppsmoke.errors import EnvironmentFault, PpError
 from ppsmoke.orchestrator.options import OutputGone
 from ppsmoke.terminal import Terminal
 
@@ -20,8 +20,10 @@ class RunOutput:
 
     def __init__(self, terminal: Terminal, *, stream: bool) -> None:
         self._terminal = terminal
+        self._stream = stream
         self._writer = _StdoutWriter() if stream else None
         self._wrote = ""
+        self._asking = False
 
     def line(self, text: str) -> None:
         self._break_text()
@@ -39,9 +41,36 @@ class RunOutput:
     async def text(self, piece: str) -> None:
         """Write and flush; waits for a slow reader. Raises OutputGone when there is none any more, EnvironmentFault
         when the text cannot be written (a full disk)."""
-        if self._writer is not None:
+        if self._stream and self._writer is not None:
             await self._writer.write(piece.encode())
             self._wrote = piece
+
+    async def whole_line(self, text: str) -> None:
+        """Write a line of its own, or the end of the text's line: also without a stream. Raises as `text` does."""
+        if self._writer is None:
+            self._writer = _StdoutWriter()
+        await self._writer.write(f"{text}\n".encode())
+        self._wrote = ""
+
+    @property
+    def has_lines(self) -> bool:
+        """Whether `whole_line` wrote, in place of a stream, what nothing else may get between."""
+        return not self._stream and self._writer is not None
+
+    def ask(self, sign: str) -> None:
+        """Where somebody sits at a terminal: show that a prompt is awaited."""
+        self._terminal.settle()
+        if self._terminal.sign(sign):
+            self._asking = True
+
+    def heard(self) -> None:
+        """A line was typed, which ended the sign's."""
+        self._asking = False
+
+    def refuse(self, error: PpError) -> None:
+        """Say why a prompt is not served, also with --quiet."""
+        self._break_text()
+        self._terminal.refusal(error)
 
     def drain(self) -> None:
         """Wait until the reader has taken all the text, the loop being closed already. Raises as `text` does."""
@@ -54,6 +83,9 @@ class RunOutput:
         self._terminal.settle()
 
     def _break_text(self) -> None:
+        if self._asking:
+            self._terminal.sign("\n")
+        self._asking = False
         if self._wrote and not self._wrote.endswith("\n"):
             with suppress(OSError, ValueError):
                 # Where both streams go to one place (a terminal, a CI log), news must not stick to the text. Written

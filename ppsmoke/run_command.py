@@ -11,6 +11,7 @@ from typing import Any
 
 from ppsmoke import models
 from ppsmoke.command_steps import RunCommand, begin, empty_result, end, prepare, report
+from ppsmoke.dialog import TypedDialog
 from ppsmoke.errors import PpError, VerifyMismatch
 from ppsmoke.models import find_model, parse_model
 from ppsmoke.orchestrator.options import RunOptions
@@ -74,7 +75,8 @@ def _open(command: RunCommand, terminal: Terminal) -> Model:
 
 def _serve(command: RunCommand, options: RunOptions, terminal: Terminal) -> RunResult:
     output = RunOutput(terminal, stream=not command.as_json)
-    result = asyncio.run(LocalRun(options, output).execute())
+    dialog = TypedDialog(command, options.model, output) if command.hold else None
+    result = asyncio.run(LocalRun(options, output, hold=dialog).execute())
     raise_on_signals()
     end(result, output, terminal)
     return result

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from contextlib import suppress
 
@@ -23,9 +24,9 @@ class _Stderr(Console):
     def on_broken_pipe(self) -> None:
         self.quiet = True
 
-    def say(self, text: str) -> None:
+    def say(self, text: str, end: str = "\n") -> None:
         try:
-            self.print(text)
+            self.print(text, end=end)
         except OSError:
             self.quiet = True
 
@@ -70,6 +71,18 @@ class Terminal:
         if self._status is not None:
             self._status.stop()
             self._status = None
+
+    def sign(self, text: str) -> bool:
+        """Show `text` to somebody who is about to type, without ending the line; False where nobody is."""
+        if self.quiet or not self.console.is_terminal or not os.isatty(0):
+            return False
+        self.console.say(text, end="")
+        return True
+
+    def refusal(self, error: PpError) -> None:
+        """Why something that was asked for is not done, while the run goes on. Also with `quiet`."""
+        self.settle()
+        self.console.say(escape(f"refused: {error.what}"))
 
     def error(self, error: PpError) -> None:
         """What happened, what to do, and the last log lines where they help. Also with `quiet`."""

@@ -148,6 +148,9 @@ class Times:
 class RunResult:
     """`tokens` are all sampled ids, the end token included; `text` is what they decode to.
 
+    Of a held run they are the newest answer's, like `prompt_tokens`, `finish_reason` and the times of tokens; `answers`
+    is how many are whole, None where the run was not held.
+
     `members`: the membership table when the teardown began, a dict a member. `left_behind`: what could not be verified
     as gone; it is the `error` too when there is no earlier one.
     """
@@ -163,6 +166,7 @@ class RunResult:
     members: list[dict[str, Any]] = field(default_factory=list)
     error: PpError | None = None
     left_behind: LeftBehind | None = None
+    answers: int | None = None
 
     @property
     def exit_status(self) -> int:
@@ -187,6 +191,8 @@ class RunResult:
             "ttft_s": _rounded(self.times.first_token, 6),
             "exit_status": self.exit_status,
         }
+        if self.answers is not None:
+            body["answers"] = self.answers
         if self.error is not None:
             body["error"] = error_json(self.error)
         if self.left_behind is not None:

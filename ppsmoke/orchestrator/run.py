@@ -19,6 +19,7 @@ from ppsmoke.orchestrator import machine
 from ppsmoke.orchestrator.children import ChildNode
 from ppsmoke.orchestrator.cluster import Cluster
 from ppsmoke.orchestrator.deadline import PhaseDeadline
+from ppsmoke.orchestrator.hold import Answer, Dialog
 from ppsmoke.orchestrator.joining import Joining
 from ppsmoke.orchestrator.local_nodes import LocalNodes, MakeChild
 from ppsmoke.orchestrator.member_news import MemberNews
@@ -27,8 +28,9 @@ from ppsmoke.orchestrator.node_source import NodeSource
 from ppsmoke.orchestrator.options import OutputGone, RunOptions, View
 from ppsmoke.orchestrator.result import RunResult, StageTimes
 from ppsmoke.orchestrator.text_stream import TextStream
-from ppsmoke.orchestrator.token_ends import TokenEnds
+from ppsmoke.orchestrator.token_ends import Request, TokenEnds
 from ppsmoke.plan import provision_stage
+from ppsmoke.request import fit_to_context
 from ppsmoke.signals import ending_signals, interruption
 from ppsmoke.transport import MeshEvents
 
@@ -40,8 +42,12 @@ _TABLE_S = 0.5
 class ChainRun(MeshEvents):
     """`execute` runs once and always returns a result; its `error` says what went wrong, if anything did."""
 
-    def __init__(self, options: RunOptions, view: View, nodes: NodeSource) -> None:
+    def __init__(self, options: RunOptions, view: View, nodes: NodeSource, hold: Dialog | None = None) -> None:
+        """`hold`: after its answer the run goes on with the prompts that come from there."""
         self._options = options
+        self._hold = hold
+        self._request = Request(secrets.token_hex(16), options.prompt_tokens)
+        self._handing_over = False  # an answer is whole and its reader has not taken it
         self._view = view
         self._nodes = nodes
         self._text = TextStream(options.model.detokenizer(), view)
@@ -80,7 +86,11 @@ class ChainRun(MeshEvents):
         join_s = self._options.deadlines.join
         self._joining = Joining(self._cluster, self._nodes, self._view, join_s)
         plan = self._cluster.plan
-        self._state = machine.RunState(plan=plan)
+        self._state = machine.RunState(plan=plan, request_id=self._request.id)
+        if self._hold is not None:
+            generation, context = self._options.generation, self._options.context
+            most = fit_to_context(len(self._request.prompt), generation.max_tokens, context)
+            self._state = replace(self._state, hold=True, max_tokens=most)
         self.result.times.stages = [
             StageTimes(s.stage_index, (s.layer_start, s.layer_end_exclusive)) for s in plan.stages
         ]
@@ -137,8 +147,9 @@ class ChainRun(MeshEvents):
                 self._deadline.arm(deadlines.ready, "preparing the stages", "--ready-timeout")
             case machine.Phase.RUNNING:
                 self.result.times.prompt_at = time.monotonic()
-                self.result.times.ready = self.result.times.prompt_at - self._provisioned_at
-                self._spawn(self._show_members("after boot"))
+                if before is not machine.Phase.IDLE:
+                    self.result.times.ready = self.result.times.prompt_at - self._provisioned_at
+                    self._spawn(self._show_members("after boot"))
                 self._view.waiting("waiting for the first token")
                 self._deadline.arm(deadlines.response, "the first token", "--response-timeout")
             case machine.Phase.TEARING_DOWN:
@@ -155,12 +166,14 @@ class ChainRun(MeshEvents):
                 self._spawn(self._provision())
             case machine.InjectPrompt():
                 assert self._ends is not None
-                self._spawn(self._ends.inject_prompt())
+                self._spawn(self._ends.inject_prompt(self._request))
             case machine.InjectToken(sequence, token):
                 assert self._ends is not None
-                self._spawn(self._ends.inject_token(sequence, token))
+                self._spawn(self._ends.inject_token(self._request, sequence, token))
             case machine.EmitToken(token, finish_reason):
                 self._take_token(token, last=finish_reason is not None)
+            case machine.FinishAnswer():
+                self._handing_over = True
             case machine.StopStage(index, reason):
                 self._spawn(self._stop_stage(index, reason))
             case machine.CloseTokenEnds(reason):
@@ -203,8 +216,6 @@ class ChainRun(MeshEvents):
             cluster.mesh,
             cluster.acceptor,
             cluster.plan,
-            request_id=secrets.token_hex(16),
-            prompt=options.prompt_tokens,
             prefill_part=options.prefill_part,
         )
         indices = [stage.stage_index for stage in cluster.plan.stages]
@@ -233,16 +244,53 @@ class ChainRun(MeshEvents):
         self._dispatch(machine.ConditionMet(machine.Condition.TOKEN_CONSUMER))
         async for obj in ends.tokens():
             self._deadline.disarm()
-            self._dispatch(machine.TokenConsumed(obj.sequence, obj.tokens[0], obj.finish_reason))
+            self._dispatch(machine.TokenConsumed(obj.sequence, obj.tokens[0], obj.finish_reason, obj.request_id))
             try:
                 await self._text.flush()
+                if self._handing_over:
+                    await self._hand_over()
             except OutputGone:
                 self._dispatch(machine.OutputClosed())
+            if self._state.phase is machine.Phase.IDLE:
+                self._spawn(self._take_prompt())
+                continue
             if self._state.phase is not machine.Phase.RUNNING:
                 return
             # Not before the text was taken: a slow reader is not a slow chain.
             self._deadline.arm(self._options.deadlines.token, f"token {len(self._state.tokens)}", "--token-timeout")
         self._fault(EdgeFaulted("the last stage ended its TokenOut edge before the text was over"))
+
+    async def _hand_over(self) -> None:
+        """Give the whole answer to who gave the prompt. Raises OutputGone."""
+        assert self._hold is not None
+        state, times = self._state, self.result.times
+        if state.phase is machine.Phase.IDLE and state.finish_reason is not None:
+            await self._hold.answered(
+                Answer(
+                    prompt_tokens=len(self._request.prompt),
+                    tokens=state.tokens,
+                    text=self._text.text,
+                    finish_reason=state.finish_reason,
+                    ttft_s=times.first_token or 0.0,
+                    decode_tok_s=times.decode_tok_s(),
+                )
+            )
+        self._handing_over = False
+
+    async def _take_prompt(self) -> None:
+        """Wait for another prompt, as long as it takes, and serve it on the same chain."""
+        assert self._hold is not None
+        prompt = await self._hold.next()
+        if self._state.phase is not machine.Phase.IDLE:
+            return
+        if prompt is None:
+            self._dispatch(machine.HoldEnded("no further prompt"))
+            return
+        self._request = Request(secrets.token_hex(16), prompt.tokens)
+        self._text = TextStream(self._options.model.detokenizer(), self._view)
+        self.result.prompt_tokens = len(prompt.tokens)
+        self.result.times.tokens_at = []
+        self._dispatch(machine.PromptGiven(self._request.id, prompt.max_tokens))
 
     def _take_token(self, token: int, *, last: bool) -> None:
         if not self.result.times.tokens_at:
@@ -357,6 +405,10 @@ class ChainRun(MeshEvents):
             self._finish()
             return
         self._view.line(f"{signal.Signals(number).name}: stopping {self._nodes.describe()}")
+        if number == signal.SIGINT and self._state.phase is machine.Phase.IDLE and not self._handing_over:
+            # The usual way to end a hold: nothing was asked for that did not come.
+            self._dispatch(machine.HoldEnded("SIGINT"))
+            return
         if self._state.outcome is machine.Outcome.COMPLETED and self.result.error is None:
             self.result.error = error  # too late for the run itself, not for what would come after it
         self._dispatch(machine.Faulted(error))
@@ -446,6 +498,7 @@ class ChainRun(MeshEvents):
         self.result.tokens = list(self._state.tokens)
         self.result.finish_reason = self._state.finish_reason
         self.result.text = self._text.text
+        self.result.answers = None if self._hold is None else self._state.answers
 
 
 def _unexpected(error: Exception) -> RunFailed:
@@ -458,5 +511,7 @@ def _unexpected(error: Exception) -> RunFailed:
 class LocalRun(ChainRun):
     """A run whose nodes are children of this process."""
 
-    def __init__(self, options: RunOptions, view: View, *, make_child: MakeChild = ChildNode) -> None:
-        super().__init__(options, view, LocalNodes(options, view, make_child))
+    def __init__(
+        self, options: RunOptions, view: View, *, hold: Dialog | None = None, make_child: MakeChild = ChildNode
+    ) -> None:
+        super().__init__(options, view, LocalNodes(options, view, make_child), hold)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
 
 from ppsmoke.edges import EdgeAcceptor, InboundEdge, OutboundEdge
 from ppsmoke.messages import EdgeKind
@@ -11,8 +12,19 @@ from ppsmoke.plan import RunPlan, inbound_provision, outbound_provision
 from ppsmoke.transport import Mesh
 
 
+@dataclass(frozen=True, slots=True)
+class Request:
+    """`id`: 32 hex digits that no other request of the run has."""
+
+    id: str
+    prompt: tuple[int, ...]
+
+
 class TokenEnds:
-    """One request's token ends. `prefill_part`: most prompt tokens in one object. Raises as the edges do."""
+    """A run's token ends, for one request after the other. `prefill_part`: most prompt tokens in one object.
+
+    Raises as the edges do.
+    """
 
     def __init__(
         self,
@@ -20,8 +32,6 @@ class TokenEnds:
         acceptor: EdgeAcceptor,
         plan: RunPlan,
         *,
-        request_id: str,
-        prompt: Sequence[int],
         prefill_part: int,
     ) -> None:
         token_in, token_out = plan.edge_of_kind(EdgeKind.TOKEN_IN), plan.edge_of_kind(EdgeKind.TOKEN_OUT)
@@ -30,19 +40,17 @@ class TokenEnds:
         self.consumer.name_producer(f"stage {len(plan.stages) - 1}")
         acceptor.expect(self.consumer)
         self._edge_id = token_in.edge_id
-        self._request_id = request_id
-        self._prompt = prompt
         self._prefill_part = prefill_part
 
-    async def inject_prompt(self) -> None:
+    async def inject_prompt(self, request: Request) -> None:
         """Sequence 0, in as many parts as it takes."""
-        starts = range(0, len(self._prompt), self._prefill_part)
+        starts = range(0, len(request.prompt), self._prefill_part)
         for part, start in enumerate(starts):
-            tokens = self._prompt[start : start + self._prefill_part]
+            tokens = request.prompt[start : start + self._prefill_part]
             await self.producer.write(
                 StreamObject(
                     edge_id=self._edge_id,
-                    request_id=self._request_id,
+                    request_id=request.id,
                     sequence=0,
                     position=start,
                     seq_len=len(tokens),
@@ -53,14 +61,14 @@ class TokenEnds:
                 )
             )
 
-    async def inject_token(self, sequence: int, token: int) -> None:
+    async def inject_token(self, request: Request, sequence: int, token: int) -> None:
         """The input of decode step `sequence`: the token before it."""
         await self.producer.write(
             StreamObject(
                 edge_id=self._edge_id,
-                request_id=self._request_id,
+                request_id=request.id,
                 sequence=sequence,
-                position=len(self._prompt) + sequence - 1,
+                position=len(request.prompt) + sequence - 1,
                 seq_len=1,
                 payload=token_payload([token]),
             )

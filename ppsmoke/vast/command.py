@@ -16,6 +16,7 @@ from pathlib import Path
 
 from ppsmoke import __version__, models
 from ppsmoke.command_steps import RunCommand, begin, empty_result, end, prepare, report
+from ppsmoke.dialog import TypedDialog
 from ppsmoke.errors import NotConfirmed, PpError, TooFewOffers, UsageError, VastFailed
 from ppsmoke.files.models import SCHEME
 from ppsmoke.files.wheel import build_wheel
@@ -197,7 +198,10 @@ class _Attempt:
                 (options.log_dir / "offers.json").write_text(f"{text}\n")
             self.output = RunOutput(self.terminal, stream=not self.command.as_json)
             terms = self._rental_options(offers, needs, market, relays, checked.account, options.log_dir)
-            run = RentedRun(options, terms, self.output, api)
+            dialog = None
+            if self.command.hold:
+                dialog = TypedDialog(self.command, options.model, self.output, costs=lambda: run.rental)
+            run = RentedRun(options, terms, self.output, api, hold=dialog)
             try:
                 return await run.execute()
             finally:

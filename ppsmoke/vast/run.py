@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from ppsmoke.orchestrator.hold import Dialog
 from ppsmoke.orchestrator.options import RunOptions, View
 from ppsmoke.orchestrator.result import RunResult
 from ppsmoke.orchestrator.run import ChainRun
@@ -41,12 +42,21 @@ class RentedRun:
     the result's `left_behind` is LeasesLeft and its exit status 4, whatever else went wrong. It takes the ending
     signals over."""
 
-    def __init__(self, options: RunOptions, renting: RentalOptions, view: View, client: VastApi) -> None:
-        """`options.model` is one that nodes fetch their shares of (`nodes_fetch`), or the stub."""
+    def __init__(
+        self,
+        options: RunOptions,
+        renting: RentalOptions,
+        view: View,
+        client: VastApi,
+        *,
+        hold: Dialog | None = None,
+    ) -> None:
+        """`options.model` is one that nodes fetch their shares of (`nodes_fetch`), or the stub; `hold` as ChainRun has
+        it."""
         self._options = options
         self._renting = renting
         self._nodes = RentedNodes(options, renting, view, client)
-        self._run = ChainRun(options, view, self._nodes)
+        self._run = ChainRun(options, view, self._nodes, hold)
 
     async def execute(self) -> RunResult:
         """Raises PlanInvalid before anything was rented. `rental.json` in the log directory says what was."""
