@@ -20,6 +20,8 @@ from ppsmoke.membership.swim.suspicion import Suspicion, confirmations_needed, s
 from ppsmoke.membership.swim.table import MAX_JUMP, Record, beats
 from ppsmoke.membership.swim.wire import Claim, Kind
 
+_LATELY_S = 60.0
+
 
 class Members:
     """Keeps the table by what is claimed, and collects what others have to do about it.
@@ -107,13 +109,15 @@ class Members:
         self._say_of_me(incarnation=self._core.me.incarnation + 1, address=address)
 
     def leave(self) -> None:
-        """Tell all members ourselves that we leave; who does not hear it, hears of it."""
+        """Tell all members ourselves that we leave, and those who died lately, who may have been only out of reach. Who
+        does not hear it, hears of it."""
         me = self._core.me
-        present = list(self._core.table.present)
+        lately = self._core.now - _LATELY_S
+        told = [*self._core.table.present, *(dead for dead in self.dead.values() if dead.since >= lately)]
         before = self._view(me)
         me.state, me.reason, me.since = "left", "said goodbye", self._core.now
         self._changed(before, me)
-        for record in present:
+        for record in told:
             self._core.send(record.node_id, Kind.NEWS, claims=(me.claim(),), reliable=True)
 
     def next_end(self) -> float:

@@ -472,6 +472,16 @@ def test_an_address_that_is_too_long_is_refused() -> None:
         machine().update_address(b"x" * 600, 1.0)
 
 
+def test_leaving_also_tells_those_who_died_lately_and_not_the_long_dead_or_those_who_left() -> None:
+    swim = machine()
+    meet(swim, 1)
+    tell(swim, claim(2, "dead"), now=0.0)
+    run_until(swim, 100.0, acks(1))
+    tell(swim, claim(3, "dead"), now=100.0)
+    tell(swim, claim(4, "left"), now=100.0)
+    assert {action.to for action, _ in sent(swim.leave(101.0))} == {node(1), node(3)}
+
+
 def test_leaving_tells_everybody_present_for_certain_and_then_nothing_comes_any_more() -> None:
     swim = machine()
     meet(swim, 1, 2)
