@@ -13,8 +13,8 @@ import numpy as np
 
 from ppsmoke.errors import UnsupportedModel
 from ppsmoke.model_facts import ModelFacts, stage_tensors
-from ppsmoke.packed_weights import format_of
-from ppsmoke.stage_memory import KERNEL_CHUNK, kernel_context
+from ppsmoke.packed_weights import GROUP, TILE, format_of
+from ppsmoke.stage_memory import KERNEL_CHUNK, KERNEL_SPAN, kernel_context
 from ppsmoke.worker_protocol import Sampling
 from ppsmoke_worker.clang import use_compiler
 from ppsmoke_worker.device import DeviceSettings
@@ -28,7 +28,7 @@ from ppsmoke_worker.stage_program import StageProgram
 from ppsmoke_worker.threads import Threads
 
 _FLOAT_BYTES = 4
-# Of system calls: their numbers are the kernel's, and the same on all machines that are not named.
+# The number of a system call of Linux: 98 on every machine but the oldest.
 _FUTEX = {"x86_64": 202}.get(platform.machine(), 98)
 
 
@@ -131,7 +131,7 @@ class KernelEngine:
         stage.rope, stage.context = self._rope.address, self._context
         if head is not None:
             stage.output_norm, stage.head = head
-            self._logits = Region(stage.head.tiles * 64 * _FLOAT_BYTES)
+            self._logits = Region(stage.head.tiles * TILE * _FLOAT_BYTES)
         program.run()  # the job is still to measure
         threads = max(self.threads.decode, self.threads.prefill)
         self._scratch = Region((stage.shared_floats + threads * stage.own_floats) * _FLOAT_BYTES)
@@ -161,7 +161,7 @@ class KernelEngine:
 
 
 def _sizes(facts: ModelFacts, formats: Sequence[int]) -> dict[str, str]:
-    """What stage.c wants defined. The formats are all that the file has, so that its stages share a kernel."""
+    """What the C text wants defined. The formats are all that the file has, so that its stages share a kernel."""
     return {
         "HIDDEN": str(facts.hidden_dim),
         "FFN": str(facts.ffn_dim),
@@ -173,6 +173,9 @@ def _sizes(facts: ModelFacts, formats: Sequence[int]) -> dict[str, str]:
         "QK_NORM": str(int(facts.qk_norm)),
         "EPSILON": f"{facts.rms_eps!r}f",
         "CHUNK": str(KERNEL_CHUNK),
+        "SPAN": str(KERNEL_SPAN),
+        "TILE": str(TILE),
+        "GROUP": str(GROUP),
         "FORMATS(f)": " ".join(f"f({format_:#x})" for format_ in formats),
     }
 

@@ -10,16 +10,14 @@
 //
 // Missing rows and columns are zeros. A format is a number of bits and flags:
 
-#define FORMAT_BITS 0xff    // 4 and 8: unsigned quants; 16: float16; 32: float32
+#define FORMAT_BITS 0xff      // 4 and 8: unsigned quants; 16: float16; 32: float32
 #define FORMAT_BFLOAT 0x100   // with 16 bits: bfloat16
 #define FORMAT_CENTRED 0x200  // quants stand for u - 8 (4 bits) or u - 128 (8 bits)
 #define FORMAT_MINIMUM 0x400  // plus a minimum
 #define FORMAT_WIDE 0x800     // scales and minimums are float32, not float16
 #define FORMAT_HALVES 0x1000  // with scales and minimums for each half of a group
 
-#define TILE 64
 #define VECTORS (TILE / LANES)
-#define GROUP 32
 #define HALF_GROUP (GROUP / 2)
 
 struct matrix {

@@ -1,6 +1,7 @@
-// What the engine hands over, the sizes that follow from the model, and where intermediate results lie. The engine
-// defines HIDDEN FFN HEADS KV_HEADS HEAD_DIM ROPE_DIM, QKV_BIAS and QK_NORM (0 or 1), EPSILON, CHUNK (tokens that are
-// computed together) and FORMATS(f), see matmul.h.
+// What the engine hands over, the sizes that follow from the model, and where intermediate results lie. Before all of
+// this text the engine defines HIDDEN, FFN, HEADS, KV_HEADS, HEAD_DIM, ROPE_DIM, QKV_BIAS and QK_NORM (0 or 1), EPSILON;
+// CHUNK, tokens that are computed together; SPAN, positions that lie together; TILE, GROUP and FORMATS(f), see formats.h
+// and matmul.h.
 
 struct block {
   const float *attention_norm, *ffn_norm, *query_bias, *key_bias, *value_bias, *query_norm, *key_norm;
@@ -50,7 +51,6 @@ _Static_assert(__builtin_offsetof(struct stage, team) == 128, "the engine's layo
 // A cache is cut into spans of positions, each with the keys and values of all blocks, so that it can lie in large
 // pages and still takes no memory for positions that were never reached. In a span keys lie with positions along the
 // lanes and values with dimensions along them.
-#define SPAN 256
 struct span {  // of one head in one block
   float keys[SPAN / LANES][HEAD_DIM][LANES];
   float values[SPAN][VALUE_DIM];
