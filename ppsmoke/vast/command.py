@@ -17,7 +17,7 @@ from pathlib import Path
 from ppsmoke import __version__, models
 from ppsmoke.command_steps import RunCommand, begin, empty_result, end, prepare, report
 from ppsmoke.dialog import TypedDialog
-from ppsmoke.errors import NotConfirmed, PpError, TooFewOffers, UsageError, VastFailed
+from ppsmoke.errors import PpError, UsageError, VastFailed
 from ppsmoke.files.models import SCHEME
 from ppsmoke.files.wheel import build_wheel
 from ppsmoke.models import PathSource, parse_model
@@ -31,6 +31,7 @@ from ppsmoke.split_naming import part_names
 from ppsmoke.stub_model import is_stub_model
 from ppsmoke.terminal import Terminal
 from ppsmoke.vast.account_check import AccountCheck, check_account
+from ppsmoke.vast.agreement import USUAL_HOURS, Agreement
 from ppsmoke.vast.asking import ask, can_ask
 from ppsmoke.vast.bad_machines import bad_machines_file, read_bad_machines
 from ppsmoke.vast.call_log import CallLog
@@ -41,7 +42,6 @@ from ppsmoke.vast.lease_owner import Life, life
 from ppsmoke.vast.market import StageOffers
 from ppsmoke.vast.options import RentalOptions
 from ppsmoke.vast.plan_text import describe_offers, offers_json
-from ppsmoke.vast.prices import Estimate, estimate
 from ppsmoke.vast.records import Instance, Offer
 from ppsmoke.vast.relay_check import check_relay_url, usable_relays
 from ppsmoke.vast.run import RentalReport, RentedRun
@@ -50,10 +50,6 @@ from ppsmoke.vast.ship import ship_environment
 from ppsmoke.vast.stage_need import StageNeed, stage_needs
 from ppsmoke.vast.stage_request import DEFAULT_IMAGE, DEFAULT_IMAGE_GB, is_pinned
 from ppsmoke.vast.teardown import find_leftovers, warning
-
-_USUAL_HOURS = 0.25  # from the first create to the verified end, where no budget says otherwise
-_OFFERS_AGE_S = 60.0  # what the market showed is a snapshot
-_PRICE_ROSE = 1.01
 
 
 def vastai_command(command: RunCommand, rental: RentalCommand) -> int:
@@ -168,9 +164,10 @@ class _Attempt:
         needs = self._needs()
         async with self.service.without_key().client() as api:
             self.terminal.waiting("asking the market")
-            offers = await self._choose(self._market(api, needs))
+            agreement = self._agreement(self._market(api, needs), needs)
+            offers = await agreement.choose()
             self.terminal.settle()
-        costs = self._estimate(offers, needs)
+        costs = agreement.costs(offers)
         if self.command.as_json:
             return json.dumps({**plan_json(self.options), **offers_json(offers, costs)})
         lines = describe_plan(self.options, free=None)
@@ -182,19 +179,19 @@ class _Attempt:
         async with self.service.client() as api:
             market = self._market(api, needs)
             self.terminal.waiting("asking the market")
-            offers = await self._choose(market)
-            costs = self._estimate(offers, needs)
+            agreement = self._agreement(market, needs)
+            offers = await agreement.choose()
             self.terminal.waiting("asking the account")
-            checked = await check_account(api, costs.total_usd)
+            checked = await check_account(api, agreement.costs(offers).total_usd)
+            self._show_account(checked)
             await self._warn_of_leftovers(checked.instances, checked.account)
             relays = await self._relays()
             self.terminal.settle()
-            self._show_account(checked)
-            offers = await self._agree(market, offers, needs)
+            offers = await agreement.agreed(offers)
             options = begin(self.command, self.options, self.terminal)
             calls.write_to(options.log_dir)
             with suppress(OSError):  # beside the logs: what was promised of these machines
-                text = json.dumps(offers_json(offers, self._estimate(offers, needs)), indent=1)
+                text = json.dumps(offers_json(offers, agreement.costs(offers)), indent=1)
                 (options.log_dir / "offers.json").write_text(f"{text}\n")
             self.output = RunOutput(self.terminal, stream=not self.command.as_json)
             terms = self._rental_options(offers, needs, market, relays, checked.account, options.log_dir)
@@ -216,51 +213,17 @@ class _Attempt:
         bad = read_bad_machines(bad_machines_file(os.environ), time.time())
         return StageOffers(api, needs, self.rental.wishes(), bad_machines=bad, strategy=self.rental.strategy)
 
-    async def _choose(self, market: StageOffers) -> tuple[Offer, ...]:
-        offers = await market.choose()
-        price, most = sum(offer.price_per_hour_usd for offer in offers), self.rental.max_price
-        if most is not None and price > most:
-            raise TooFewOffers(
-                f"the {len(offers)} machines would cost {price:.3f} USD an hour together, more than the {most:g} of "
-                "--max-price; nothing was rented",
-                remedy="Raise --max-price, use fewer stages, or loosen a filter.",
-                phase="search",
-            )
-        return offers
-
-    def _estimate(self, offers: tuple[Offer, ...], needs: tuple[StageNeed, ...]) -> Estimate:
+    def _agreement(self, market: StageOffers, needs: tuple[StageNeed, ...]) -> Agreement:
         budget = self.command.deadlines.budget
-        hours = _USUAL_HOURS if budget is None else budget / 3600
-        return estimate(offers, hours, [need.traffic for need in needs])
-
-    async def _agree(
-        self, market: StageOffers, offers: tuple[Offer, ...], needs: tuple[StageNeed, ...]
-    ) -> tuple[Offer, ...]:
-        """The offers to take, at a price that the user agreed to. Raises NotConfirmed, UsageError."""
-        while True:
-            costs = self._estimate(offers, needs)
-            for line in describe_offers(offers, costs):
-                self.terminal.line(line)
-            asked = time.monotonic()
-            self._confirm(costs, len(offers))
-            if time.monotonic() - asked < _OFFERS_AGE_S:
-                return offers
-            self.terminal.line("that took more than a minute; asking the market again")
-            offers = await self._choose(market)
-            if self._estimate(offers, needs).total_usd <= costs.total_usd * _PRICE_ROSE:
-                return offers
-
-    def _confirm(self, costs: Estimate, count: int) -> None:
-        total, most = costs.total_usd, self.rental.max_spend
-        over = f"the run may cost about {total:.2f} USD, more than the {most:.2f} of --max-spend"
-        if self.rental.yes or not can_ask():
-            if total > most:
-                raise UsageError(f"{over}; nothing was rented", remedy="Raise --max-spend, or choose cheaper machines.")
-            return
-        if total > most:
-            self.terminal.line(f"note: {over}; at that it is ended")
-        if not ask(f"Rent these {count} machines, for about {total:.2f} USD?"):
-            raise NotConfirmed("you did not agree, and nothing was rented", phase="confirmation")
+        return Agreement(
+            market,
+            needs,
+            max_price=self.rental.max_price,
+            max_spend=self.rental.max_spend,
+            hours=USUAL_HOURS if budget is None else budget / 3600,
+            say=self.terminal.line,
+            ask=None if self.rental.yes or not can_ask() else ask,
+        )
 
     # ---- account, leftovers, relays
 
