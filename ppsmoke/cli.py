@@ -158,7 +158,7 @@ def run(
         flag(
             "--hold",
             panel=_RUN,
-            text="Then answer further prompts, one a line of standard input, on the same chain, until it ends or Ctrl-C.",
+            text="Then serve each line of standard input, to its end. Ctrl-C while it waits: 0, in an answer: 130.",
         ),
     ] = False,
     plan: Annotated[bool, flag("--plan", panel=_RUN, text="Print the run plan and stop.")] = False,
