@@ -99,7 +99,7 @@ def unfounded_deaths(schedule: Schedule, network: Network) -> Iterator[str]:
 
 def excused(schedule: Schedule, change: Change) -> bool:
     return any(
-        could_kill(schedule, fault, change) and fault.at <= change.at <= excuse_ends(schedule, fault, change.observer)
+        could_kill(fault, change) and fault.at <= change.at <= excuse_ends(schedule, fault, change.observer)
         for fault in schedule.faults
     )
 
@@ -115,24 +115,14 @@ def excuse_ends(schedule: Schedule, fault: Fault, observer: int) -> float:
     return last
 
 
-def could_kill(schedule: Schedule, fault: Fault, change: Change) -> bool:
-    """A fault of a path makes anybody believe anything for a while; a fault of a process is nobody else's. A goodbye
-    does not reach who is away, and may be thought dead by then."""
+def could_kill(fault: Fault, change: Change) -> bool:
+    """A fault of a path makes anybody believe anything for a while; a fault of a process is nobody else's."""
     match fault.kind:
         case "partition" | "one way" | "lossy":
             return True
         case "crash" | "restart" | "pause" | "starve":
             return change.subject in fault.hosts
-        case "leave":
-            return change.subject in fault.hosts and is_away(schedule, change.observer, fault.at)
     return False
-
-
-def is_away(schedule: Schedule, host: int, at: float) -> bool:
-    return any(
-        fault.kind in ("pause", "starve") and host in fault.hosts and fault.at <= at <= fault.until
-        for fault in schedule.faults
-    )
 
 
 def leaves_taken_for_deaths(schedule: Schedule, network: Network) -> Iterator[str]:
@@ -142,8 +132,6 @@ def leaves_taken_for_deaths(schedule: Schedule, network: Network) -> Iterator[st
     for fault in schedule.faults:
         others = [other for other in schedule.faults if other is not fault and fault.hosts[0] in other.hosts]
         if fault.kind != "leave" or others:
-            continue
-        if any(is_away(schedule, host.index, fault.at) for host in network.hosts):
             continue
         for host in network.hosts:
             if any(change.subject == fault.hosts[0] and change.after == "dead" for change in host.changes):
