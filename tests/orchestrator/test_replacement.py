@@ -102,7 +102,7 @@ def run(folder: Path, fails: str, spares: int = 1) -> tuple[RunResult, Spares]:
         generation=Generation(max_tokens=5, eos_token_ids=model.stop_token_ids, feedback=Feedback.DIRECT),
         context=512,
         log_dir=folder,
-        deadlines=Deadlines(join=2.0),
+        deadlines=Deadlines(join=5.0),
     )
 
     async def serve() -> tuple[RunResult, Spares]:
@@ -116,7 +116,7 @@ def run(folder: Path, fails: str, spares: int = 1) -> tuple[RunResult, Spares]:
 
 @pytest.mark.parametrize(
     ("fails", "says"),
-    [("never starts", "it did not join within 2 s"), ("machine", "its machine failed: it burns"), ("leaves", "")],
+    [("never starts", "it did not join within 5 s"), ("machine", "its machine failed: it burns"), ("leaves", "")],
 )
 def test_a_node_that_cannot_serve_is_replaced_under_another_key(fails: str, says: str, tmp_path: Path) -> None:
     result, source = run(tmp_path, fails)

@@ -66,8 +66,8 @@ def test_machines_of_a_killed_orchestrator_end_themselves(tmp_path: Path) -> Non
 def test_machines_that_hear_their_orchestrator_live_longer_than_the_orphan_timeout(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with emulated(scale=SCALE, nodes=nodes) as cloud:
-            with orchestrator(cloud, tmp_path / "run", 4) as process:
-                for _ in range(16):  # tokens, at least 0.4 s each
+            with orchestrator(cloud, tmp_path / "run", 8) as process:
+                for _ in range(28):  # tokens, at least 0.4 s each
                     await asyncio.to_thread(read_until, process, "text ")
                 assert len(cloud.left()) == 2
                 process.terminate()
