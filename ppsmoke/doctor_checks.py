@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from ppsmoke import __version__
 from ppsmoke.errors import EnvironmentFault
 from ppsmoke.roles import layer_ranges
+from ppsmoke.vast.api_key import key_files
 from ppsmoke.wording import size
 
 if TYPE_CHECKING:
@@ -281,12 +282,10 @@ def _deepest_existing(folder: Path) -> Path:
 def vast_key_finding(env: Mapping[str, str]) -> Finding:
     """Whether a key is there, and where; never the key."""
     home = Path(env.get("HOME") or Path.home())
-    config = Path(env.get("XDG_CONFIG_HOME") or home / ".config")
-    files = (config / "vastai" / "vast_api_key", home / ".vast_api_key")
-    use = "only --vastai needs one, and this version lacks it"
+    use = "only --vastai needs one"
     if env.get("VAST_API_KEY"):
         return Finding(Status.OK, f"key in VAST_API_KEY; {use}")
-    for path in files:
+    for path in key_files(env, home):
         with suppress(OSError):
             if path.stat().st_size > 0:
                 return Finding(Status.OK, f"key in {path}; {use}")

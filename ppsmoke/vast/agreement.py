@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from ppsmoke.errors import NotConfirmed, TooFewOffers, UsageError
@@ -38,7 +38,7 @@ class Agreement:
         max_spend: float,
         hours: float,
         say: Callable[[str], None],
-        ask: Callable[[str], bool] | None,
+        ask: Callable[[str], Awaitable[bool]] | None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._market = market
@@ -77,7 +77,7 @@ class Agreement:
             for line in describe_offers(offers, costs):
                 self._say(line)
             asked = self._now()
-            self._confirm(costs.total_usd, len(offers))
+            await self._confirm(costs.total_usd, len(offers))
             if self._now() - asked < _OFFERS_AGE_S:
                 return offers
             self._say("that took more than a minute; asking the market again")
@@ -85,7 +85,7 @@ class Agreement:
             if self.costs(offers).total_usd <= costs.total_usd * _PRICE_ROSE:
                 return offers
 
-    def _confirm(self, total: float, count: int) -> None:
+    async def _confirm(self, total: float, count: int) -> None:
         over = f"the run may cost about {total:.2f} USD, more than the {self._max_spend:.2f} of --max-spend"
         if self._ask is None:
             if total > self._max_spend:
@@ -93,5 +93,5 @@ class Agreement:
             return
         if total > self._max_spend:
             self._say(f"note: {over}; at that it is ended")
-        if not self._ask(f"Rent these {count} machines, for about {total:.2f} USD?"):
+        if not await self._ask(f"Rent these {count} machines, for about {total:.2f} USD?"):
             raise NotConfirmed("you did not agree, and nothing was rented", phase="confirmation")

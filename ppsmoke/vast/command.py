@@ -5,7 +5,6 @@ Before a machine is rented everything that can be known is looked at. `--plan` s
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import secrets
@@ -26,7 +25,6 @@ from ppsmoke.orchestrator.result import RunResult
 from ppsmoke.output import RunOutput
 from ppsmoke.preflight import describe_plan, plan_json, stage_memories
 from ppsmoke.request import Model, open_model
-from ppsmoke.signals import raise_on_signals
 from ppsmoke.split_naming import part_names
 from ppsmoke.stub_model import is_stub_model
 from ppsmoke.terminal import Terminal
@@ -37,6 +35,7 @@ from ppsmoke.vast.bad_machines import bad_machines_file, read_bad_machines
 from ppsmoke.vast.call_log import CallLog
 from ppsmoke.vast.client import VastClient
 from ppsmoke.vast.command_options import RentalCommand, is_loopback
+from ppsmoke.vast.interruptible import run_interruptibly
 from ppsmoke.vast.journal import journal_dir, read_journals
 from ppsmoke.vast.lease_owner import Life, life
 from ppsmoke.vast.market import StageOffers
@@ -66,11 +65,10 @@ def vastai_command(command: RunCommand, rental: RentalCommand) -> int:
         prepared = time.monotonic() - began
         attempt = _Attempt(command, rental, service, terms, options, terminal)
         if command.plan:
-            print(asyncio.run(attempt.plan()), flush=True)
+            print(run_interruptibly(attempt.plan()), flush=True)
             return 0
         with CallLog() as calls:
-            result = asyncio.run(attempt.run(calls))
-        raise_on_signals()
+            result = run_interruptibly(attempt.run(calls))
         result.times.model = prepared
         if attempt.output is not None:
             end(result, attempt.output, terminal)

@@ -14,11 +14,12 @@ from typing import Any
 
 from ppsmoke.errors import PpError, VastKeyRejected, VastRequestRefused
 from ppsmoke.orchestrator.result import error_json
-from ppsmoke.signals import ending_signals, exit_on_signals, interruption, raise_on_signals
+from ppsmoke.signals import ending_signals, exit_on_signals, interruption
 from ppsmoke.terminal import Terminal
 from ppsmoke.vast.asking import ask, can_ask
 from ppsmoke.vast.client import VastClient
 from ppsmoke.vast.command_options import RentalCommand
+from ppsmoke.vast.interruptible import run_interruptibly
 from ppsmoke.vast.journal import journal_dir
 from ppsmoke.vast.lease_book import LeaseBook
 from ppsmoke.vast.lease_labels import check_scope, stage_of
@@ -40,8 +41,7 @@ def teardown_command(
         if label is not None:
             check_scope(label)
         service = service_of(rental, key_needed=True)
-        asyncio.run(work.run(service, label=label, everything=everything, yes=rental.yes))
-        raise_on_signals()
+        run_interruptibly(work.run(service, label=label, everything=everything, yes=rental.yes))
         if work.signals:
             error = interruption(work.signals[0], "teardown")
     except PpError as failure:
@@ -105,9 +105,9 @@ class _Teardown:
         self.terminal.settle()
         self.say(line)
 
-    def _ask(self, question: str) -> bool:
+    async def _ask(self, question: str) -> bool:
         self.terminal.settle()
-        return ask(question)
+        return await ask(question)
 
     def _found(self, choice: Choice) -> None:
         self.found = choice

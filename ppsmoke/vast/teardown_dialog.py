@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from ppsmoke.errors import UsageError
@@ -29,7 +29,7 @@ async def destroy_leftovers(
     label: str | None,
     everything: bool,
     yes: bool,
-    confirm: Callable[[str], bool] | None,
+    confirm: Callable[[str], Awaitable[bool]] | None,
     say: Callable[[str], None],
     wall: Callable[[], float] = time.time,
     times: LeaseTimes | None = None,
@@ -54,12 +54,12 @@ async def destroy_leftovers(
         _show(run, say, wall())
         say(wrap(f"  left alone: {reason}", _WIDTH))
         may_ask = everything and not yes and run.owner is Life.ALIVE and run.foreign is None
-        if may_ask and confirm is not None and confirm(f"Run {run.scope} is in progress. End it too?"):
+        if may_ask and confirm is not None and await confirm(f"Run {run.scope} is in progress. End it too?"):
             chosen.append(run)
     if not chosen:
         say("There is nothing to destroy.")
         return _NOTHING
-    if not yes and not _agreed(chosen, confirm):
+    if not yes and not await _agreed(chosen, confirm):
         say("Nothing was destroyed.")
         return _NOTHING
     torn = await tear_down(api, chosen, times=times, opened=opened)
@@ -76,10 +76,10 @@ def _show(run: LeftRun, say: Callable[[str], None], wall: float) -> None:
         say(line)
 
 
-def _agreed(runs: list[LeftRun], confirm: Callable[[str], bool] | None) -> bool:
+async def _agreed(runs: list[LeftRun], confirm: Callable[[str], Awaitable[bool]] | None) -> bool:
     if confirm is None:
         raise UsageError("there is no terminal to ask on", remedy="Give --yes to destroy what was shown.")
     instances = [instance for run in runs for instance in run.instances]
     price = sum(instance.price_per_hour_usd or 0.0 for instance in instances)
     count = "1 instance" if len(instances) == 1 else f"{len(instances)} instances"
-    return confirm(f"Destroy {count} ({price:.3f} USD an hour)?")
+    return await confirm(f"Destroy {count} ({price:.3f} USD an hour)?")

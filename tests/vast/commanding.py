@@ -9,6 +9,7 @@ import pty
 import re
 import select
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -97,6 +98,12 @@ class Office:
     def calls(self, kind: str) -> int:
         """How many calls of a kind the service heard."""
         return sum(heard.call == kind for heard in self.cloud.service.heard)
+
+    def hears(self, kind: str) -> threading.Event:
+        """Set with the next call of a kind."""
+        heard = threading.Event()
+        self.cloud.service.on_call = lambda call, _number: heard.set() if call == kind else None
+        return heard
 
     def rent(self, label: str, age_s: float = 600.0) -> int:
         """An instance that runs since then, whoever made it."""

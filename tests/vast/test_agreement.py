@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -34,7 +34,7 @@ class Desk:
     async def choose(self) -> tuple[Offer, ...]:
         return pair(self.prices.pop(0))
 
-    def ask(self, question: str) -> bool:
+    async def ask(self, question: str) -> bool:
         assert self.answers is not None
         self.asked.append(question)
         took, answer = self.answers.pop(0)
@@ -42,7 +42,7 @@ class Desk:
         return answer
 
     def agree(self, *, max_spend: float = 1.0, max_price: float | None = None) -> tuple[Offer, ...]:
-        ask: Callable[[str], bool] | None = self.ask if self.answers is not None else None
+        ask: Callable[[str], Awaitable[bool]] | None = self.ask if self.answers is not None else None
         agreement = Agreement(
             *(self, NEEDS),
             max_price=max_price,

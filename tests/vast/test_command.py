@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from ppsmoke.vast.lease_labels import stage_label
+from tests.cli.kit import PATIENCE_S
 from tests.vast.commanding import STUB, Office, office
 from tests.vast.emulated import KEY
 
@@ -216,6 +218,18 @@ def test_a_signal_at_the_question_rents_nothing(tmp_path: Path) -> None:
             person.process.terminate()
             said = person.end()
         said.refused(143, "interrupted by SIGTERM")
+        assert shop.calls("create") == 0
+
+
+@pytest.mark.parametrize("call", ["search", "list", "account"])
+def test_ctrl_c_while_the_service_does_not_answer_ends_it_at_once(tmp_path: Path, call: str) -> None:
+    with office(tmp_path, f"{call}:*=timeout_before") as shop:
+        heard = shop.hears(call)
+        with shop.at_a_terminal(*RENT, "--yes") as person:
+            assert heard.wait(PATIENCE_S)
+            person.process.send_signal(signal.SIGINT)
+            said = person.end()
+        said.refused(130, "interrupted by SIGINT")
         assert shop.calls("create") == 0
 
 

@@ -394,7 +394,7 @@ class Dialog:
             times=self.left.cloud.times(),
         )
 
-    def confirm(self, question: str) -> bool:
+    async def confirm(self, question: str) -> bool:
         self.asked.append(question)
         return self.answers.pop(0)
 

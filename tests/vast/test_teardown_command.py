@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 
 from ppsmoke.vast.journal import Journal, read_journals
 from ppsmoke.vast.lease_events import Entry, Kind
 from ppsmoke.vast.lease_labels import run_label, stage_label
+from tests.cli.kit import PATIENCE_S
 from tests.vast.commanding import Office, office
 from tests.vast.emulated import OTHER_RUN_LABEL, RUN_ID, dead_header
 
@@ -123,3 +125,30 @@ def test_what_is_left_is_never_guessed(tmp_path: Path) -> None:
         shop.run("--teardown", VAST_API_KEY="").refused(2, "There is no vast.ai key")
         shop.run("--teardown", "--label", "pp-smoke").refused(2, "--label 'pp-smoke' is not the label")
         assert shop.cloud.service.heard == []
+
+
+def test_signals_hurry_a_teardown_and_the_third_one_names_what_is_left(tmp_path: Path) -> None:
+    with office(tmp_path, "destroy:*=500", scale=0.1) as shop:
+        instance_id, asked = leave(shop), shop.hears("destroy")
+        with shop.at_a_terminal("--teardown", "--yes") as person:
+            assert asked.wait(PATIENCE_S)
+            for words in ("what was begun is brought to its end", "at most a minute more", "could not be verified"):
+                person.process.send_signal(signal.SIGINT)
+                person.wait_for(words)
+            said = person.end()
+        assert said.status == 4
+        assert f"instance {instance_id} may still be there" in " ".join(said.err.split())
+        assert shop.alive() == {instance_id}
+
+
+def test_a_teardown_that_was_interrupted_and_is_done_says_both(tmp_path: Path) -> None:
+    with office(tmp_path, "destroy:1=500,destroy:2=500,destroy:3=500,destroy:4=500") as shop:
+        leave(shop)
+        asked = shop.hears("destroy")
+        with shop.at_a_terminal("--teardown", "--yes") as person:
+            assert asked.wait(PATIENCE_S)
+            person.process.terminate()
+            said = person.end()
+        assert said.status == 143, said.err
+        assert "Nothing is left of these runs." in said.out
+        assert shop.alive() == set()
