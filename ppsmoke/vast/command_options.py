@@ -249,6 +249,8 @@ def check_combination(given: Mapping[str, str]) -> None:
         _refuse(given, _RENTING_ONLY | _RENTING_AND_TEARDOWN, "is about renting, and --seed rents nothing")
     if mode != "--teardown":
         _refuse(given, _TEARDOWN_ONLY, "belongs to --teardown")
+        if "ship" in given and "package" in given:
+            raise UsageError("--ship and --package exclude each other", remedy="Give one of them, or none.")
         if mode == "--vastai":
             for name, reason in _LOCAL_ONLY.items():
                 _refuse(given, (name,), f"has no place beside --vastai: {reason}")

@@ -28,6 +28,7 @@ def given(*names: str) -> dict[str, str]:
         (("vastai", "everything"), "--everything belongs to --teardown"),
         (("vastai", "verify"), "--verify has no place beside --vastai"),
         (("vastai", "boot_timeout"), "--boot-timeout has no place beside --vastai"),
+        (("vastai", "ship", "package"), "--ship and --package exclude each other"),
         (("teardown", "prompt"), "--prompt has no place beside --teardown"),
         (("teardown", "max_spend"), "--max-spend has no place beside --teardown"),
         (("teardown", "plan"), "--plan has no place beside --teardown"),
