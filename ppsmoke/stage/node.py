@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import signal
 import threading
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from contextlib import suppress
 from typing import Any
 
 from ppsmoke import __version__
@@ -28,7 +25,6 @@ from ppsmoke.errors import (
     PeerLost,
     PpError,
     StageFaulted,
-    WorkerDied,
 )
 from ppsmoke.membership import ENTRY_NAME, EXIT_NAME, Member, SwimMembership, local_config, stage_name, wan_config
 from ppsmoke.messages import (
@@ -47,13 +43,12 @@ from ppsmoke.roles import Role
 from ppsmoke.stage import machine
 from ppsmoke.stage.actor import Reset, StageActor, Work
 from ppsmoke.stage.heard_file import keep_touched
-from ppsmoke.stage.model_share import ShareFetch, is_local
 from ppsmoke.stage.settings import NodeSettings
+from ppsmoke.stage.stage_worker import StageWorker
 from ppsmoke.stage.timing import StepParts, StepTimes
 from ppsmoke.stage.wiring import Wiring, WiringDeadlines
 from ppsmoke.transport import Endpoint, Mesh, MeshEvents, Refused, TicketInvalid, parse_ticket
-from ppsmoke.worker_client import WorkerProcess, WorkerReady
-from ppsmoke.worker_steps import WorkerDeadlines
+from ppsmoke.worker_client import WorkerReady
 
 log = logging.getLogger(__name__)
 
@@ -91,11 +86,8 @@ class StageNode(MeshEvents):
         self._mesh: Mesh
         self._membership: SwimMembership
         self._acceptor: EdgeAcceptor
-        self._worker: WorkerProcess | None = None
-        self._worker_started = asyncio.Event()
+        self._worker = StageWorker(settings, on_progress=self._report, on_death=self._fail)
         self._starting: asyncio.Task[None] | None = None
-        self._model = settings.model  # what the worker was given: a file that is here
-        self._share = ShareFetch(stage=settings.stage, num_stages=settings.num_stages, on_progress=self._report)
         self._actor: StageActor
         self._state: machine.StageState
 
@@ -138,10 +130,10 @@ class StageNode(MeshEvents):
             await self._join()
             if settings.heard_file:
                 self._spawn(keep_touched(settings.heard_file, self._hears_orchestrator))
-            if is_local(settings.model):
-                await self._start_worker(settings.model)
+            if self._worker.starts_at_once:
+                await self._worker.start()
             else:
-                self._starting = self._spawn(self._fetch_and_start_worker())
+                self._starting = self._spawn(self._worker.start())
             await self._register(stage_name(settings.stage))
             await self._ended
         finally:
@@ -177,37 +169,6 @@ class StageNode(MeshEvents):
         if self._reachable:
             for node_id, ticket in known.items():
                 self._mesh.learn_address(node_id, ticket)
-
-    async def _fetch_and_start_worker(self) -> None:
-        """The same for a model that is elsewhere: only the stage's share of it comes here."""
-        await self._start_worker(await self._share.of_stage(self._settings.model, self._settings.ready_timeout))
-
-    async def _start_worker(self, model: str) -> None:
-        """Start the worker on the range that STAGE and NUM_STAGES imply, so that it loads while the cluster forms."""
-        settings = self._settings
-        self._worker = await WorkerProcess.spawn(
-            stage=settings.stage,
-            num_stages=settings.num_stages,
-            model=model,
-            context=settings.context,
-            device=settings.device or None,
-            stub=settings.stub,
-            on_log=lambda line: log.info("worker: %s", line),
-            deadlines=WorkerDeadlines(
-                load_s=settings.ready_timeout, prefill_s=settings.prefill_timeout, step_s=settings.step_timeout
-            ),
-        )
-        log.info("worker started, pid %d", self._worker.pid)
-        self._worker.died.add_done_callback(self._worker_died)
-        self._model = model
-        self._worker_started.set()
-
-    def _worker_died(self, died: asyncio.Future[WorkerDied]) -> None:
-        if not died.cancelled():
-            # Its own words say more than its exit status.
-            error = self._need_worker().fatal or died.result()
-            log.error("%s", error)
-            self._fail(error)
 
     async def _register(self, name: str) -> None:
         await self._membership.register(name, deadline_s=self._settings.join_timeout)
@@ -296,35 +257,17 @@ class StageNode(MeshEvents):
             begin=self._begin,
             finish=self._finish,
             done=lambda handle: self._dispatch_in_thread(machine.StepDone(handle)),
-            leave=self._leave_worker,
+            leave=self._worker.leave,
         )
 
     async def _prepare_worker(self, wiring: Wiring, message: ProvisionStage) -> None:
         self._provisioned_at = time.monotonic()
-        if self._starting is not None:
-            # Bounded by the fetch's own deadline; a fetch that fails is a fault of this stage.
-            await self._worker_started.wait()
-        worker = self._need_worker()
         self._report("loading and compiling")
-        ready = await worker.wait_ready(self._settings.ready_timeout)
-        wanted = (message.layer_start, message.layer_end_exclusive)
-        model = message.gguf_source.paths[0] if message.gguf_source.paths else self._model
-        if (ready.layer_start, ready.layer_end) != wanted:
-            log.info("the plan gives blocks %d..%d, reconfiguring the worker", *wanted)
-            if not message.gguf_source.paths and not is_local(self._settings.model):
-                model = await self._share.of_layers(self._settings.model, *wanted, self._settings.ready_timeout)
-        ready = await worker.configure(
-            model=model,
-            layer_start=message.layer_start,
-            layer_end=message.layer_end_exclusive,
-            context=message.model.max_seq_len,
-        )
-        self._worker_ready = ready
-        self._check_facts(message, ready)
+        self._worker_ready = await self._worker.prepare(message)
         self._actor = StageActor(
             stage_index=message.stage_index,
             stage_count=message.stage_count,
-            worker=worker.steps,
+            worker=self._worker.process.steps,
             generation=message.generation,
             context=message.model.max_seq_len,
             log=log.warning,
@@ -332,17 +275,6 @@ class StageNode(MeshEvents):
         )
         self._actor.handle(wiring.neighbors())
         self._dispatch(machine.WorkerPrepared())
-
-    def _check_facts(self, message: ProvisionStage, ready: WorkerReady) -> None:
-        planned = {"num_layers": message.model.num_layers, "hidden_dim": message.model.hidden_dim}
-        for name, value in planned.items():
-            if ready.facts.get(name) != value:
-                raise StageFaulted(
-                    f"stage {message.stage_index} reads a model with {name} {ready.facts.get(name)}, "
-                    f"the plan says {value}",
-                    stage=message.stage_index,
-                    phase="prepare",
-                )
 
     async def _open_edges(self, wiring: Wiring, message: ProvisionStage) -> None:
         for edge in message.inbound:
@@ -389,7 +321,7 @@ class StageNode(MeshEvents):
         if not begun and not self._actor.begin(kind, record):
             return
         self._actor.finish(obj)
-        stamps = self._need_worker().steps.stamps
+        stamps = self._worker.process.steps.stamps
         written = self._need_wiring().first_written or stamps.back
         parts = StepParts(
             inward=stamps.began - arrived,
@@ -399,15 +331,10 @@ class StageNode(MeshEvents):
         )
         self._times.add(parts, arrived, is_prefill=obj.sequence == 0)
 
-    def _leave_worker(self) -> None:
-        if self._worker is not None:
-            self._worker.steps.leave()
-
     # ---- ending
 
     async def _stop_edges(self, reason: str) -> None:
-        if self._worker is not None:
-            self._worker.steps.abandon()
+        self._worker.abandon()
         if self._wiring is not None:
             await self._wiring.close(reason)
         self._dispatch(machine.EdgesStopped())
@@ -415,10 +342,8 @@ class StageNode(MeshEvents):
     async def _stop_worker(self) -> None:
         if self._starting is not None:
             self._starting.cancel()
-        await self._share.close()
-        if self._worker is not None:
-            computing = self._wiring is not None and self._wiring.computing
-            await self._worker.stop(0.0 if computing else self._settings.stop_timeout)
+        computing = self._wiring is not None and self._wiring.computing
+        await self._worker.stop(0.0 if computing else self._settings.stop_timeout)
         self._dispatch(machine.WorkerReset())
 
     async def _emit_fault(self, fault: machine.EmitFault) -> None:
@@ -447,26 +372,22 @@ class StageNode(MeshEvents):
         if not self._ended.done():
             self._ended.set_result(None)
 
+    def kill_worker(self) -> None:
+        """See StageWorker.kill."""
+        self._worker.kill()
+
     def end(self, error: PpError) -> None:
         """End the node now, with this error, unless it has ended."""
         if not self._ended.done():
             self._ended.set_exception(error)
 
-    def kill_worker(self) -> None:
-        """SIGKILL to the worker's process group, from any thread, when nothing else works any more."""
-        if self._worker is not None:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._worker.pid, signal.SIGKILL)
-
     async def _shut_down(self) -> None:
         for task in list(self._tasks):
             task.cancel()
-        await self._share.close()
-        if self._worker is not None:
-            self._worker.steps.abandon()
-            if self._wiring is not None:
-                await self._wiring.halt()
-            await self._worker.stop(0.0)
+        self._worker.abandon()
+        if self._wiring is not None:
+            await self._wiring.halt()
+        await self._worker.stop(0.0)
         await self._membership.close()
         await self._mesh.close(self._state.fault or "stopped", deadline_s=_CLOSE_S)
 
@@ -529,11 +450,6 @@ class StageNode(MeshEvents):
     def _need_wiring(self) -> Wiring:
         assert self._wiring is not None
         return self._wiring
-
-    def _need_worker(self) -> WorkerProcess:
-        if self._worker is None:
-            raise StageFaulted(f"stage {self._settings.stage} was provisioned before its worker was started")
-        return self._worker
 
 
 def _tickets_by_node(tickets: Sequence[str]) -> dict[str, str]:
