@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -10,13 +12,18 @@ from pathlib import Path
 MAKE = """
 import os, sys, time
 os.environ["CACHEDB"], made = sys.argv[1:3]
+from ppsmoke_worker import making
 from ppsmoke_worker.making import kept_or_made
+making._PATIENCE_S = 0.5 if "--impatient" in sys.argv else 60
 
 def make():
     with open(made, "ab") as log:
         log.write(b"made ")
     if "--die" in sys.argv:
         os._exit(9)
+    if "--stop" in sys.argv:
+        print("making", flush=True)
+        time.sleep(600)
     time.sleep(0.3)  # making takes a while, and the others come meanwhile
     return b"the thing"
 
@@ -66,3 +73,72 @@ def test_without_a_place_for_the_lock_everything_is_made(tmp_path: Path) -> None
     (tmp_path / "kernels.db.lock").mkdir()
     assert let_go(start(tmp_path)) == [0]
     assert (tmp_path / "made").read_bytes() == b"made "
+
+
+def test_a_maker_that_was_stopped_is_not_waited_for_without_end(tmp_path: Path) -> None:
+    stopped = start(tmp_path, "--stop")
+    assert stopped.stdin is not None
+    assert stopped.stdout is not None
+    try:
+        stopped.stdin.close()
+        assert stopped.stdout.readline() == "making\n"
+        stopped.send_signal(signal.SIGSTOP)
+        assert let_go(start(tmp_path, "--impatient")) == [0]
+    finally:
+        stopped.kill()
+        stopped.wait(60)
+        stopped.stdout.close()
+
+
+TINYGRAD = """
+import os, sys
+os.environ.update(CACHEDB=sys.argv[1], PARALLEL="0", DEV="PYTHON")
+from ppsmoke_worker.making import kept_or_made, outlive_cache
+from tinygrad.device import Compiler
+
+class Upper(Compiler):
+    def compile(self, source):
+        return source.upper().encode()
+
+outlive_cache()
+size = os.path.getsize(sys.argv[1])
+if "--full" in sys.argv:  # no file of this process can grow any more, as on a full disk
+    import resource, signal
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+assert Upper("upper").compile_cached("a kernel" * 9999) == b"A KERNEL" * 9999
+assert kept_or_made("things", "one", lambda: b"the thing") == b"the thing"
+"""
+
+
+def compile_with(database: Path, *more: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", TINYGRAD, str(database), *more], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+def new_database(folder: Path) -> Path:
+    database = folder / "kernels.db"
+    connection = sqlite3.connect(database)
+    connection.execute("CREATE TABLE pp_smoke_run (opened INTEGER)")
+    connection.close()
+    return database
+
+
+def test_a_cache_that_cannot_grow_costs_a_message_and_nothing_else(tmp_path: Path) -> None:
+    said = compile_with(new_database(tmp_path), "--full")
+    assert said.count("kernels are no longer cached") == 1
+    assert "Traceback" not in said
+
+
+def test_a_cache_that_is_broken_costs_a_message_and_nothing_else(tmp_path: Path) -> None:
+    database = new_database(tmp_path)
+    assert compile_with(database) == ""
+    whole = bytearray(database.read_bytes())
+    whole[100:] = b"\x5a" * (len(whole) - 100)
+    database.write_bytes(whole)
+    said = compile_with(database)
+    assert said.count("kernels are no longer cached") == 1
+    assert "Traceback" not in said

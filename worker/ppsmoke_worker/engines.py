@@ -73,7 +73,10 @@ def real_engines(options: EngineOptions) -> Engines:
 
     # Here and not above: the stub must run where tinygrad is absent, and tinygrad reads its settings from the
     # environment while it is imported.
+    from ppsmoke_worker.making import outlive_cache
     from ppsmoke_worker.opened_model import count_layers
+
+    outlive_cache()
 
     def load(config: EngineConfig) -> Engine:
         if engine == "kernels":

@@ -8,12 +8,27 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import sqlite3
+import sys
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from typing import Any, BinaryIO
 
-from tinygrad.helpers import diskcache_get, diskcache_put
+from tinygrad import device, helpers
+
+# Whoever makes it may have been stopped (Ctrl-Z): then it is made twice, which harms nobody.
+_PATIENCE_S = 30.0
+_POLL_S = 0.02
+
+
+def outlive_cache() -> None:
+    """From now on a cache that fails, being full, broken or gone, is one message and no fault: kernels are compiled.
+
+    tinygrad's own calls would end in the database's error, at every start of a worker while the file is broken.
+    """
+    device.diskcache_get, device.diskcache_put = _get, _put
 
 
 def kept_or_made(table: str, key: str, make: Callable[[], Any]) -> Any:
@@ -21,12 +36,12 @@ def kept_or_made(table: str, key: str, make: Callable[[], Any]) -> Any:
 
     Without a cache that can be used (CACHELEVEL 0) everything is made.
     """
-    kept = diskcache_get(table, key)
+    kept = _get(table, key)
     if kept is not None:
         return kept
     with _alone(f"{table} {key}"):
-        kept = diskcache_get(table, key)  # another worker may just have made it
-        return kept if kept is not None else diskcache_put(table, key, make())
+        kept = _get(table, key)  # another worker may just have made it
+        return kept if kept is not None else _put(table, key, make())
 
 
 @contextmanager
@@ -37,11 +52,22 @@ def _alone(what: str) -> Iterator[None]:
         yield
         return
     at = int.from_bytes(hashlib.sha256(what.encode()).digest()[:7], "little")  # a byte of the file that nobody writes
-    fcntl.lockf(lock, fcntl.LOCK_EX, 1, at)
+    until = time.monotonic() + _PATIENCE_S
+    while not (mine := _locked(lock, at)) and time.monotonic() < until:
+        time.sleep(_POLL_S)
     try:
         yield
     finally:
-        fcntl.lockf(lock, fcntl.LOCK_UN, 1, at)
+        if mine:
+            fcntl.lockf(lock, fcntl.LOCK_UN, 1, at)
+
+
+def _locked(lock: BinaryIO, at: int) -> bool:
+    try:
+        fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, at)
+    except OSError:
+        return False
+    return True
 
 
 @cache
@@ -53,3 +79,31 @@ def _lock_file(database: str | None) -> BinaryIO | None:
         return open(f"{database}.lock", "ab")
     except OSError:
         return None
+
+
+def _get(table: str, key: Any) -> Any:
+    """As tinygrad's, but None where the cache fails."""
+    try:
+        return helpers.diskcache_get(table, key)
+    except (sqlite3.Error, OSError) as error:
+        _give_up(error)
+        return None
+
+
+def _put(table: str, key: Any, value: Any, prepickled: bool = False) -> Any:
+    """As tinygrad's: `value`, kept or not."""
+    try:
+        return helpers.diskcache_put(table, key, value, prepickled)
+    except (sqlite3.Error, OSError) as error:
+        _give_up(error)
+        return value
+
+
+def _give_up(error: Exception) -> None:
+    print(f"kernels are no longer cached: {os.environ.get('CACHEDB')}: {error}", file=sys.stderr, flush=True)
+    helpers.CACHELEVEL.value = 0
+    connection, helpers._db_connection = helpers._db_connection, None
+    if connection is not None:
+        # Open, its transaction would keep all other workers waiting.
+        with suppress(sqlite3.Error):
+            connection.close()
