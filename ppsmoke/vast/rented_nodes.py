@@ -35,6 +35,7 @@ log = logging.getLogger("ppsmoke.vast")
 
 _LOGS_SHARE = 0.9  # of the time for saving logs: what was read by then must still be written
 _CENT = 0.01
+_MAYBE_OURS = ("its container ended", "it did not join")
 
 
 class RentedNodes:
@@ -168,9 +169,19 @@ class RentedNodes:
                     raise leases_left(left)
         finally:
             self._view.settle()
-            self._remember()
             if self._journal is not None:
                 self._journal.close()
+
+    def remember(self, *, formed: bool) -> None:
+        """Keep the machines that failed, for the next runs to leave out. `formed`: all stages had joined at some time.
+
+        Where they never did, a container that ended or a node that did not join may well be the fault of what was to
+        run there, such as a package that cannot be installed; that is held against no machine.
+        """
+        failed = {m: why for m, why in self._failed_machines.items() if formed or not why.startswith(_MAYBE_OURS)}
+        if self._renting.bad_machines is not None:
+            with suppress(OSError):  # it would only have helped the next run
+                remember_failures(self._renting.bad_machines, failed, time.time())
 
     # ---- what the lease book asks
 
@@ -240,11 +251,6 @@ class RentedNodes:
 
     def _log_path(self, instance_id: int) -> Path:
         return self._options.log_dir / f"instance-{instance_id}.log"
-
-    def _remember(self) -> None:
-        if self._renting.bad_machines is not None:
-            with suppress(OSError):  # it would only have helped the next run
-                remember_failures(self._renting.bad_machines, self._failed_machines, time.time())
 
 
 def lease_times(scale: float) -> LeaseTimes:

@@ -64,6 +64,7 @@ class RentedRun:
             result = await self._run.execute()
         finally:
             self._keep_report()
+            self._nodes.remember(formed=self._run.result.times.join is not None)
         error = result.error
         if error is not None and error.stage is not None and not error.log_tail:
             error.log_tail = tuple(self._nodes.log_tail(error.stage))
