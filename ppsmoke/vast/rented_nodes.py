@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from ppsmoke.errors import HostFailed, Interrupted, PpError, TooFewOffers
+from ppsmoke.errors import HostFailed, Interrupted, PpError, RunFailed, TooFewOffers
 from ppsmoke.logs import log_tail
 from ppsmoke.membership import local_config, wan_config
 from ppsmoke.orchestrator.node_environment import node_deadlines
@@ -30,6 +30,7 @@ from ppsmoke.vast.options import RentalOptions
 from ppsmoke.vast.records import CreateRequest, Instance, Offer
 from ppsmoke.vast.rental_news import RentalNews, WatchedListings
 from ppsmoke.vast.stage_request import NodeTerms, create_request
+from ppsmoke.vast.teardown_watch import torn_down
 
 log = logging.getLogger("ppsmoke.vast")
 
@@ -57,7 +58,7 @@ class RentedNodes:
         self._times = lease_times(renting.time_scale)
         self._journal: Journal | None = None
         self._book: LeaseBook | None = None
-        self._watching: asyncio.Task[None] | None = None
+        self._watching: list[asyncio.Task[None]] = []
         self._failed_machines: dict[int, str] = {}
         self._lost: set[int] = set()
         self._secrets = set(renting.secrets)
@@ -103,7 +104,10 @@ class RentedNodes:
             ),
             news=told.entry,
         )
-        self._watching = asyncio.create_task(self._watch_book(self._book))
+        self._watching = [
+            asyncio.create_task(self._watch_book(self._book)),
+            asyncio.create_task(self._watch_for_teardown(self._journal.path)),
+        ]
         await self._book.acquire(renting.offers)
 
     async def replace(self, stages: Mapping[int, str]) -> bool:
@@ -159,8 +163,8 @@ class RentedNodes:
     async def end(self, grace_s: float, why: PpError | None) -> None:
         """Save the logs, destroy, verify. Comes back when all is verified, or raises LeasesLeft with what is not."""
         self._ending = True
-        if self._watching is not None:
-            self._watching.cancel()
+        for task in self._watching:
+            task.cancel()
         try:
             if self._book is not None:
                 self._view.waiting(f"giving back {self.describe()}: saving their logs, destroying, verifying")
@@ -242,6 +246,16 @@ class RentedNodes:
         error = await book.failure()
         if not self._ending:
             self._news.source_failed(error)
+
+    async def _watch_for_teardown(self, journal: Path) -> None:
+        await torn_down(journal, self._held)
+        if not self._ending:
+            what = "a teardown that was started elsewhere is destroying the machines of this run"
+            self._news.source_failed(RunFailed(what, remedy="Leave out its --label to leave runs in progress alone."))
+
+    def _held(self) -> list[str]:
+        leases = self.state.leases if self.state is not None else ()
+        return [lease.label for lease in leases if lease.standing in LIVE]
 
     def _price_of_others(self, stage: int) -> float:
         state = self.state

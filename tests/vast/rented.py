@@ -17,6 +17,7 @@ from typing import Any
 
 from ppsmoke import __version__
 from ppsmoke.messages import Generation
+from ppsmoke.orchestrator.hold import Dialog
 from ppsmoke.orchestrator.options import Deadlines, RunOptions
 from ppsmoke.orchestrator.result import RunResult
 from ppsmoke.preflight import stage_memories
@@ -156,6 +157,7 @@ def rent_and_run(
     faults: str = "",
     program: str = _SHIM,
     on_news: Callable[[Emulated, str], None] = lambda cloud, text: None,
+    hold: Dialog | None = None,
     **changes: Any,
 ) -> Rented:
     """One rented run in this process, its machines being processes of their own.
@@ -168,7 +170,7 @@ def rent_and_run(
         async with emulated(faults, scale=SCALE, nodes=nodes) as cloud, cloud.client() as client:
             watcher.on_news = partial(on_news, cloud)
             rental = await rental_options(cloud.url, cloud.scale, client, options, folder, **changes)
-            run = RentedRun(options, rental, watcher, client)
+            run = RentedRun(options, rental, watcher, client, hold=hold)
             result = await run.execute()
             ended = cloud.service.settle()
             creates = [x.wish for x in cloud.service.account.rentals.values() if x.instance_id not in cloud.foreign]
