@@ -185,6 +185,9 @@ class _Attempt:
             await self._warn_of_leftovers(checked.instances, checked.account)
             relays = await self._relays()
             self.terminal.settle()
+            if self.command.hold:
+                most = self.rental.max_spend
+                self.terminal.line(f"held         until you end it, or {most:.2f} USD are spent (--max-spend)")
             offers = await agreement.agreed(offers)
             options = begin(self.command, self.options, self.terminal)
             calls.write_to(options.log_dir)
