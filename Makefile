@@ -13,7 +13,7 @@ help:
 	@echo "make test-slow  more models, more stages, more faults"
 	@echo "make gate       the pre-deploy gate alone: real binaries, real model, N = 2, 3, 5"
 	@echo "make bench      measure speed, start, memory; BENCH='--quick', BENCH='--llama-rpc DIR' and more"
-	@echo "make swim-table simulate how soon membership notices a death and how often it errs; about an hour of one core"
+	@echo "make swim-table simulate how soon membership notices a death and how often it errs; half an hour of one core"
 	@echo "make vast-emulator  a vast.ai of your own on port 8080; its machines are processes here"
 	@echo "make lint       ruff and mypy"
 

@@ -8,7 +8,7 @@ Detection: members are killed without a word (their connections give no hint eit
 until one survivor declares the death, over all pairs of kill and survivor.
 
 False deaths: nobody is killed for `--periods` probe periods (members x time / interval). A death is counted once,
-however many believe it.
+however many believe it. A refutation is an incarnation gone through: somebody was suspected and contradicted.
 
 "memberlist" is not memberlist: it is this project's machine with memberlist's default intervals, timeouts, suspicion
 and gossip numbers, and without what memberlist does not do (timeouts that follow the measured round trip, checking a
@@ -264,8 +264,8 @@ def tables(rows: list[dict[str, object]]) -> str:
 def table(rows: list[dict[str, object]], ours: str, theirs: str) -> str:
     by_cell = {(row["profile"], row["members"], row["loss"]): row for row in rows}
     lines = [
-        f"| members | loss | `{ours}` p50 / p99 / max, s | formula | false deaths "
-        f"| {theirs} p50 / p99 / max, s | formula | false deaths |",
+        f"| members | loss | `{ours}` p50 / p99 / max, s | formula | false deaths, refutations "
+        f"| {theirs} p50 / p99 / max, s | formula | false deaths, refutations |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for (profile, members, loss), row in by_cell.items():
@@ -277,7 +277,7 @@ def table(rows: list[dict[str, object]], ours: str, theirs: str) -> str:
 
 def figures(row: dict[str, object]) -> str:
     times = " / ".join(f"{row[key]:.1f}" for key in ("detect_p50_s", "detect_p99_s", "detect_max_s"))
-    return f"{times} | {row['predicted_s']:.1f} | {row['false_deaths_per_1e5']:g}"
+    return f"{times} | {row['predicted_s']:.1f} | {row['false_deaths_per_1e5']:g}, {row['refutations_per_1e5']:g}"
 
 
 if __name__ == "__main__":
