@@ -9,7 +9,15 @@ import pytest
 
 from ppsmoke.errors import EdgeFaulted
 from ppsmoke.messages import ObjectSpec
-from ppsmoke.objects import HEADER, StreamObject, decode_object, encode_header, finish_reason, token_payload
+from ppsmoke.objects import (
+    HEADER,
+    StreamObject,
+    begins_request,
+    decode_object,
+    encode_header,
+    finish_reason,
+    token_payload,
+)
 from tests.samples import EOS, REQUEST, generation, token_object
 
 TOKENS = ObjectSpec(payload="tokens", max_extent=32 * 4)
@@ -140,6 +148,19 @@ def test_an_object_names_its_place_in_errors(obj: StreamObject, words: str) -> N
 )
 def test_a_request_ends_by_an_end_token_or_the_limit(token: int, tokens_so_far: int, reason: str | None) -> None:
     assert finish_reason(token, tokens_so_far, generation(max_tokens=5)) == reason
+
+
+@pytest.mark.parametrize(("most", "reason"), [(3, "max_tokens"), (9, None), (None, None)])
+def test_a_request_may_have_a_limit_of_its_own(most: int | None, reason: str | None) -> None:
+    assert finish_reason(9, 3, generation(max_tokens=5), most=most) == reason
+
+
+@pytest.mark.parametrize(
+    ("place", "begins"), [((0, 0), True), ((0, 1), False), ((1, 0), False), ((2**32 - 1, 0), False)]
+)
+def test_the_first_object_of_a_request_is_told_by_its_bytes(place: tuple[int, int], begins: bool) -> None:
+    sequence, part = place
+    assert begins_request(record(token_object(1, sequence=sequence, part=part, position=7))) is begins
 
 
 def test_done_is_to_have_a_finish_reason() -> None:

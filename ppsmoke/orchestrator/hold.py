@@ -54,5 +54,5 @@ class Dialog(Protocol):
     async def next(self) -> Prompt | None:
         """Wait for a prompt that can be served; what cannot be is refused there and then. None: there is no other.
 
-        Raises PpError when none can be asked for any more.
+        Raises PpError when none can be asked for any more, OutputGone when nobody reads that one was refused.
         """

@@ -280,7 +280,11 @@ class ChainRun(MeshEvents):
     async def _take_prompt(self) -> None:
         """Wait for another prompt, as long as it takes, and serve it on the same chain."""
         assert self._hold is not None
-        prompt = await self._hold.next()
+        try:
+            prompt = await self._hold.next()
+        except OutputGone:
+            self._dispatch(machine.OutputClosed())
+            return
         if self._state.phase is not machine.Phase.IDLE:
             return
         if prompt is None:

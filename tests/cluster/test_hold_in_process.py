@@ -99,6 +99,11 @@ def test_a_dialog_that_fails_ends_the_run_with_its_reason(tmp_path: Path) -> Non
     assert (str(result.error), result.exit_status, result.answers) == ("standard input cannot be read", 3, 1)
 
 
+def test_nobody_reads_why_a_prompt_is_refused(tmp_path: Path) -> None:
+    result, _ = talk_to_chain(2, Feedback.DIRECT, tmp_path, Talk([], OutputGone()))
+    assert (result.error, result.answers) == (None, 1)
+
+
 def test_nobody_reads_the_answers_any_more(tmp_path: Path) -> None:
     talk = Talk(prompts("two", "three"), gone_after=2)
     result, _ = talk_to_chain(2, Feedback.DIRECT, tmp_path, talk)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import pty
+import re
 import select
 import signal
 import subprocess
+import sys
+import termios
 import time
 
 import pytest
@@ -126,6 +130,25 @@ def test_ctrl_c_in_an_answer_is_an_interrupt(box: Box) -> None:
     run.end().failed(130, "interrupted by SIGINT")
 
 
+@pytest.mark.slow
+def test_ctrl_c_while_an_answer_is_not_taken_is_an_interrupt_too(box: Box) -> None:
+    reading, writing = os.pipe()
+    os.write(writing, b"." * (65536 - 4))
+    with open(writing, "wb") as stdout:
+        run = held(box, "--max-tokens", "6", stdout=stdout)
+    wait_until("the first tokens", lambda: _unread(reading) == 65536)
+    run.signal(signal.SIGINT)
+    run.end().failed(130, "SIGINT")
+    os.close(reading)
+
+
+def _unread(pipe: int) -> int:
+    """Bytes in it."""
+    answer = bytearray(4)
+    fcntl.ioctl(pipe, termios.FIONREAD, answer)
+    return int.from_bytes(answer, sys.byteorder)
+
+
 @pytest.mark.parametrize("victim", ["node", "worker"])
 def test_a_stage_that_dies_while_nothing_is_asked_is_named_at_once(box: Box, victim: str) -> None:
     run = held(box, "-n", "3", "--max-tokens", "6")
@@ -142,7 +165,11 @@ def test_the_deadline_between_tokens_holds_for_every_answer(box: Box) -> None:
     run = held(box, "--max-tokens", "4", "--token-timeout", "1", model=f"{MODEL},hang_at=4,at_stage=1")
     wait_idle(run, 1)
     say(run, "two " * 10)
-    run.end().failed(1, "stage 1", "decode")
+    (error,) = run.end().expect(1).errors
+    # The worker's own deadline is a little shorter; on a busy machine either may be noticed first.
+    assert re.search("stage 1's worker did not finish decode .* within|token 3 took longer than 1 s", error, re.I), (
+        error
+    )
 
 
 def test_a_slow_reader_of_many_answers_loses_nothing(box: Box) -> None:
