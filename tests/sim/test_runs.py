@@ -125,6 +125,33 @@ def test_one_fault_at_any_moment_ends_the_run_in_order_with_its_reason(
 
 
 @pytest.mark.parametrize("feedback", list(Feedback))
+@pytest.mark.parametrize("inject", FAULTS)
+def test_one_fault_at_any_moment_of_a_held_run_spoils_no_earlier_answer(
+    inject: Callable[[World, random.Random], None], feedback: Feedback
+) -> None:
+    phases: set[orchestrator.Phase] = set()
+    for seed in range(40):
+        rng = random.Random(f"held fault {seed}")
+        count = rng.choice([2, 3, 5])
+        quiet = world(seed, count, feedback, prompts=3)
+        quiet.run()
+        run = world(seed, count, feedback, prompts=3)
+
+        def fault(run: World = run, rng: random.Random = rng) -> None:
+            phases.add(run.state.phase)
+            inject(run, rng)
+
+        idle = [at for at, phase in enumerate(quiet.phases) if phase is orchestrator.Phase.IDLE]
+        run.run(at=rng.choice(idle) if seed % 2 else rng.randrange(quiet.moves), then=fault)
+        assert_ended(run)
+        assert run.answers == quiet.answers[: len(run.answers)]
+        if run.state.outcome is Outcome.FAULTED:
+            assert str(run.state.error) == REASON
+            assert run.shown == quiet.answers[min(len(run.answers), 2)][: len(run.shown)] or run.shown in run.answers
+    assert phases >= {orchestrator.Phase.RUNNING, orchestrator.Phase.IDLE}
+
+
+@pytest.mark.parametrize("feedback", list(Feedback))
 def test_a_fault_before_provisioning_stops_nobody(feedback: Feedback) -> None:
     for inject in FAULTS:
         run = world("early", 3, feedback)

@@ -60,6 +60,7 @@ class World:
         self.nodes = [Node(self, index, stub) for index in range(count)]
         self.channels: dict[Hashable, deque[Callable[[], None]]] = {}
         self.moves = 0
+        self.phases: list[orchestrator.Phase] = []  # before each move
         self.shown: list[int] = []
         self.answers: list[list[int]] = []
         self.finished = 0
@@ -71,6 +72,7 @@ class World:
         while busy := [channel for channel, queue in self.channels.items() if queue]:
             if self.moves == at:
                 then()
+            self.phases.append(self.state.phase)
             self.channels[self.rng.choice(busy)].popleft()()
             self.moves += 1
             assert self.moves < 20_000, "the run does not come to rest"
