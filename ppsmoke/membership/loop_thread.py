@@ -11,6 +11,8 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from ppsmoke.errors import EnvironmentFault
+
 log = logging.getLogger(__name__)
 
 SWITCH_INTERVAL_S = 0.0005
@@ -32,13 +34,20 @@ class LoopThread:
         self._finished: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._tasks: set[asyncio.Task[None]] = set()
         self._thread: threading.Thread | None = None
+        self._failure: OSError | None = None
 
     def start(self) -> None:
-        """Returns when the loop runs."""
+        """Returns when the loop runs. Raises EnvironmentFault where the system gives no thread or no loop."""
         sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_INTERVAL_S))
         self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            self._thread = None
+            raise self._impossible(error) from None
         self._ready.wait()
+        if self._failure is not None:
+            raise self._impossible(self._failure) from None
 
     def post(self, call: Callable[..., object], *arguments: Any) -> bool:
         """Have `call` made in the thread, after what was posted before; False when it is over. From any thread."""
@@ -99,9 +108,20 @@ class LoopThread:
 
     def _run(self) -> None:
         try:
-            asyncio.run(self._main())
+            with asyncio.Runner() as runner:
+                runner.get_loop()
+                runner.run(self._main())
+        except OSError as error:  # files, sockets: whoever waits for the start must hear of it
+            self._failure = error
         finally:
             self._finished.set_result(None)
+            self._ready.set()
+
+    def _impossible(self, error: Exception) -> EnvironmentFault:
+        return EnvironmentFault(
+            f"the thread {self._name} cannot be started: {error}",
+            remedy="Check the limits on open files and processes (ulimit -n, ulimit -u).",
+        )
 
     async def _main(self) -> None:
         self._loop = asyncio.get_running_loop()

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import threading
 import time
 
 import pytest
 
+from ppsmoke.errors import EnvironmentFault
 from ppsmoke.membership.loop_thread import LoopThread
 from tests.transport.kit import PATIENCE_S, run_clean
 
@@ -94,6 +96,36 @@ def test_the_thread_runs_while_the_main_loop_computes() -> None:
             pass
         during = [at for at in ticks if began < at < began + 1.0]
         assert len(during) > 10
+        await thread.stop()
+
+    run_clean(work())
+
+
+def test_a_system_that_gives_no_loop_is_an_error_and_no_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_more_files(*_: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    async def work() -> None:
+        thread = LoopThread("test")
+        monkeypatch.setattr(asyncio, "new_event_loop", no_more_files)
+        monkeypatch.setattr(asyncio.events, "new_event_loop", no_more_files)
+        with pytest.raises(EnvironmentFault, match=r"the thread test cannot be started: .*Too many open files"):
+            thread.start()
+        await thread.stop()
+
+    run_clean(work())
+
+
+def test_a_system_that_gives_no_thread_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_thread(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def work() -> None:
+        thread = LoopThread("test")
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", no_thread)
+            with pytest.raises(EnvironmentFault, match="can't start new thread"):
+                thread.start()
         await thread.stop()
 
     run_clean(work())
