@@ -32,7 +32,7 @@ from tests.sim.swim.properties import wrong_names
 from tests.sim.swim.schedule import boot
 
 LIAR, VICTIM, COUNT = 5, 2, 6
-LIES_S = 15.0
+LIES_S = 8.0
 TRUTH_WINS_WITHIN_S = 20.0
 
 

@@ -22,7 +22,15 @@ def test_what_happens_to_one_process_is_no_other_members_death(block: int) -> No
 
 @pytest.mark.parametrize("block", range(4))
 def test_long_runs_of_many_members_end_in_agreement(block: int) -> None:
-    check("long", range(4 * block, 4 * (block + 1)))
+    check("long", range(3 * block, 3 * (block + 1)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("family", "first", "last"), [("short", 1200, 5000), ("process", 800, 2500), ("long", 12, 100)]
+)
+def test_many_more_schedules_end_in_agreement(family: str, first: int, last: int) -> None:
+    check(family, range(first, last))
 
 
 def test_the_schedules_do_harm() -> None:
