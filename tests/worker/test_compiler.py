@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,25 @@ def test_a_compiler_that_does_not_work_is_passed_over(tmp_path: Path) -> None:
     silent = script(tmp_path / "cc", "exit 0")
     found = find_compiler({**os.environ, "CC": str(silent), "PATH": f"{tmp_path}:/usr/bin:/bin"}, tmp_path)
     assert found.command[0] not in (str(broken), str(silent))
+
+
+@pytest.mark.parametrize("hangs", ["always", "when it is asked for its version"])
+def test_a_compiler_that_hangs_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hangs: str) -> None:
+    works = find_compiler(os.environ, tmp_path)
+    monkeypatch.setattr(compiler, "_TRY_S", 5.0)
+    command = " ".join(f"'{part}'" for part in works.command)
+    guard = "" if hangs == "always" else '[ "$1" = --version ] || ' + f'exec {command} "$@"; '
+    hanging = script(tmp_path / "slow clang", f"{guard}exec sleep 600")
+    found = find_compiler({**os.environ, "CC": str(hanging)}, tmp_path)
+    assert found.command[0] != str(hanging)
+
+
+def test_a_kernel_that_is_never_compiled_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    works = find_compiler(os.environ, tmp_path)
+    monkeypatch.setattr(compiler, "_COMPILE_S", 0.2)
+    hanging = script(tmp_path / "slow clang", "exec sleep 600")
+    with pytest.raises(CompilerUnavailable, match=r"was not done within 0\.2 s"):
+        compiler.compile_object(replace(works, command=(str(hanging),)), "x86_64", (), "")
 
 
 def test_the_named_compiler_comes_first(tmp_path: Path) -> None:

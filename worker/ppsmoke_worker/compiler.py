@@ -18,6 +18,7 @@ from ppsmoke.errors import CompilerUnavailable
 # several times slower. The C kernels have their vectors, and the order of their sums, written down.
 SPEED_FLAGS = ("-O3", "-fassociative-math", "-fno-signed-zeros", "-fno-trapping-math")
 _TRY_S = 60.0
+_COMPILE_S = 300.0
 _PROBE_SOURCE = "void probe(float* restrict a, const float* b) { for (int i = 0; i < 64; i++) a[0] += b[i]; }\n"
 _ELF_MAGIC = b"\x7fELF"
 _VERSIONED_CLANGS = tuple(f"clang-{version}" for version in range(22, 13, -1))
@@ -50,7 +51,10 @@ def find_compiler(env: Mapping[str, str], cache_dir: Path) -> CpuCompiler:
     for command in _candidates(env):
         problem = _try(command, flags, compiler_env)
         if problem is None:
-            return CpuCompiler(command, flags, compiler_env, _identity(command, flags, compiler_env))
+            try:
+                return CpuCompiler(command, flags, compiler_env, _identity(command, flags, compiler_env))
+            except (OSError, subprocess.TimeoutExpired) as error:
+                problem = str(error)
         tried.append(f"{' '.join(command)}: {problem}")
     what = "; ".join(tried) if tried else "no clang on the PATH and no ziglang package"
     raise CompilerUnavailable(
@@ -73,10 +77,19 @@ def compile_object(compiler: CpuCompiler, arch: str, arch_flags: tuple[str, ...]
     arguments = (*tinygrad_arguments(arch, arch_flags), *compiler.flags, "-", "-o", "-")
     try:
         done = subprocess.run(
-            [*compiler.command, *arguments], input=source.encode(), capture_output=True, env=compiler.env, check=False
+            [*compiler.command, *arguments],
+            input=source.encode(),
+            capture_output=True,
+            env=compiler.env,
+            timeout=_COMPILE_S,
+            check=False,
         )
     except OSError as error:
         raise CompilerUnavailable(f"the C compiler {compiler.command[0]} cannot be started: {error}") from error
+    except subprocess.TimeoutExpired:
+        raise CompilerUnavailable(
+            f"the C compiler {compiler.command[0]} was not done within {_COMPILE_S:g} s"
+        ) from None
     if done.returncode != 0 or not done.stdout.startswith(_ELF_MAGIC):
         raise CompilerUnavailable(f"{' '.join(compiler.command)} failed: {_last_line(done.stderr)}")
     return done.stdout
