@@ -206,14 +206,23 @@ class Network:
         if connection.epoch != epoch or not path.dialling:
             return
         sender, receiver = path.sender, path.receiver
-        answered = receiver.runs and not (connection.paths[0].blocked or connection.paths[1].blocked)
-        if answered and sender.knows_address_of(receiver):
-            self.after(3.0 * path.quality.latency_s, self._opened, connection, epoch)
-        elif self.now + DIAL_RETRY_S <= until and sender.runs:
+        if sender.knows_address_of(receiver) and not self._is_cut(connection):
+            receiver.soon(self._answer, path, epoch)
+            if receiver.runs:
+                return
+        if self.now + DIAL_RETRY_S <= until and sender.runs:
             self.after(DIAL_RETRY_S, self._attempt, path, until, epoch)
         else:
             path.forget()
             self._hint_down(sender, receiver)
+
+    def _answer(self, path: Path, epoch: int) -> None:
+        """The other end has the handshake; one that was paused, as soon as it runs again."""
+        if path.connection.epoch == epoch and path.dialling and path.sender.swim and not self._is_cut(path.connection):
+            self.after(3.0 * path.quality.latency_s, self._opened, path.connection, epoch)
+
+    def _is_cut(self, connection: Connection) -> bool:
+        return bool(connection.paths[0].blocked or connection.paths[1].blocked)
 
     def _opened(self, connection: Connection, epoch: int) -> None:
         if connection.epoch != epoch:

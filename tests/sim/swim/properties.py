@@ -99,30 +99,41 @@ def unfounded_deaths(schedule: Schedule, network: Network) -> Iterator[str]:
 
 def excused(schedule: Schedule, change: Change) -> bool:
     return any(
-        could_kill(fault, change) and fault.at <= change.at <= excuse_ends(schedule, fault, change.observer)
+        could_kill(schedule, fault, change) and fault.at <= change.at <= excuse_ends(schedule, fault, change.observer)
         for fault in schedule.faults
     )
 
 
 def excuse_ends(schedule: Schedule, fault: Fault, observer: int) -> float:
-    """An observer that was away reads old news when it is back."""
+    """An observer that was away reads old news when it is back, and who starts anew waits for a seed that is away."""
+    waits_for = {observer, 0} if fault.kind == "restart" else {observer}
     if fault.for_s == 0.0:
         return inf
     last = fault.until + EXCUSE_S[schedule.profile]
     for other in schedule.faults:
-        if other.kind in ("pause", "starve") and observer in other.hosts and other.at <= last:
+        if other.kind in ("pause", "starve") and other.hosts[0] in waits_for and other.at <= last:
             last = max(last, other.until + EXCUSE_S[schedule.profile])
     return last
 
 
-def could_kill(fault: Fault, change: Change) -> bool:
+def could_kill(schedule: Schedule, fault: Fault, change: Change) -> bool:
     """A fault of a path makes anybody believe anything for a while; a fault of a process is nobody else's."""
     match fault.kind:
         case "partition" | "one way" | "lossy":
             return True
         case "crash" | "restart" | "pause" | "starve":
             return change.subject in fault.hosts
+        case "leave":
+            return change.subject in fault.hosts and is_out_of_reach(schedule, fault)
     return False
+
+
+def is_out_of_reach(schedule: Schedule, leave: Fault) -> bool:
+    """Whether a goodbye may miss somebody: who is stopped while its connection breaks has none in time."""
+    broken = any(fault.kind in ("cut", "move") for fault in schedule.faults)
+    return broken and any(
+        fault.kind in ("pause", "starve") and fault.at <= leave.at <= fault.until for fault in schedule.faults
+    )
 
 
 def leaves_taken_for_deaths(schedule: Schedule, network: Network) -> Iterator[str]:
@@ -131,7 +142,7 @@ def leaves_taken_for_deaths(schedule: Schedule, network: Network) -> Iterator[st
         return
     for fault in schedule.faults:
         others = [other for other in schedule.faults if other is not fault and fault.hosts[0] in other.hosts]
-        if fault.kind != "leave" or others:
+        if fault.kind != "leave" or others or is_out_of_reach(schedule, fault):
             continue
         for host in network.hosts:
             if any(change.subject == fault.hosts[0] and change.after == "dead" for change in host.changes):
