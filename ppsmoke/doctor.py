@@ -21,6 +21,7 @@ from ppsmoke import doctor_checks as checks
 from ppsmoke.doctor_checks import Finding, Status, in_words
 from ppsmoke.doctor_probe import PROBE_S, ProbeProcess, compiler_finding, device_finding
 from ppsmoke.errors import EnvironmentFault, PpError
+from ppsmoke.signals import signals_held
 from ppsmoke.terminal import Terminal
 
 _NAME_WIDTH = len("libraries")
@@ -64,7 +65,8 @@ def run_check(check: Check) -> Finding:
     """The check's finding; one that raises or takes longer than its deadline has failed."""
     answer: queue.SimpleQueue[Finding] = queue.SimpleQueue()
     # A thread that hangs (in a dead network disk, say) cannot be ended, only left behind.
-    threading.Thread(target=lambda: answer.put(_look(check)), name=check.name, daemon=True).start()
+    with signals_held():  # what is raised in the start of a thread breaks the thread
+        threading.Thread(target=lambda: answer.put(_look(check)), name=check.name, daemon=True).start()
     try:
         return answer.get(timeout=check.deadline_s)
     except queue.Empty:

@@ -117,9 +117,9 @@ class Endpoint:
         """The "ip:port" addresses this endpoint can be reached at."""
         return [str(address) for address in self._endpoint.addr().direct_addresses()]
 
-    async def connect(self, address: Any, alpn: bytes = ALPN) -> Any:
+    async def connect(self, address: Any, alpn: bytes | None = None) -> Any:
         """An iroh connection to `address`; may take 30 s against a dead one, so bound it. Raises iroh's errors."""
-        return await self._endpoint.connect(address, alpn)
+        return await self._endpoint.connect(address, ALPN if alpn is None else alpn)
 
     def accept_next(self) -> Awaitable[Any]:
         """The next incoming handshake, None after `close`."""

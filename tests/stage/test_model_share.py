@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -35,7 +36,13 @@ def fetch_of(stage: int, num_stages: int, said: list[str] | None = None) -> Shar
 
 
 def children() -> list[psutil.Process]:
-    return psutil.Process().children(recursive=True)
+    """The fetching processes; a test run has others beside them."""
+    found = []
+    for child in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            if any("share_program" in word for word in child.cmdline()):
+                found.append(child)
+    return found
 
 
 def test_a_stage_gets_the_blocks_that_its_index_implies(server: FileServer, tmp_path: Path) -> None:
