@@ -59,6 +59,9 @@ class Members:
             return
         if claim.incarnation == record.incarnation:
             self._complete(record, claim)
+            if kind == Kind.COMPARE and record.is_present and record.address_at < record.incarnation:
+                # A question may be lost, or too many at a time; who compares may know the answer.
+                self.unknown.append((sender, record.node_id))
             if claim.state == "suspect" and record.state == "suspect":
                 self._confirm(record, self._witness(claim, sender))
                 return

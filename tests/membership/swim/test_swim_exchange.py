@@ -255,6 +255,18 @@ def test_what_we_lack_is_asked_for_and_told() -> None:
     assert told.claims[0] == claim(7)
 
 
+def test_an_address_that_was_asked_for_in_vain_is_asked_for_again_by_comparing() -> None:
+    """Two who lack each other's new address cannot reach each other to ask; a third must tell them."""
+    swim = machine()
+    meet(swim, 1, 2)
+    moved = claim(2, incarnation=1, address=None)
+    swim.receive(node(1), message(1, claims=[moved]), 0.5)
+    asked = sent(compare(swim, claim(1, address=None), moved), Kind.ASK, to=1)
+    assert [got.body for _, got in asked] == [wire.Ask((node(2),))]
+    swim.receive(node(1), message(1, claims=[claim(2, incarnation=1, address=b"new")]), 1.1)
+    assert not sent(compare(swim, claim(1, address=None), moved), Kind.ASK)
+
+
 def test_a_comparison_does_not_bring_up_the_dead_whom_the_other_has_forgotten() -> None:
     swim = machine()
     meet(swim, 1)

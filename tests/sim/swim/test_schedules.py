@@ -25,6 +25,11 @@ def test_long_runs_of_many_members_end_in_agreement(block: int) -> None:
     check("long", range(3 * block, 3 * (block + 1)))
 
 
+def test_two_who_lack_each_others_new_address_learn_it_from_a_third() -> None:
+    """Nobody else is missing anything; they cannot dial each other to ask."""
+    check("long", [45])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("family", "first", "last"), [("short", 1200, 5000), ("process", 800, 2500), ("long", 12, 100)]
