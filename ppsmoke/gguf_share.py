@@ -5,13 +5,12 @@ A hole reads as zeros, which would compute and give wrong tokens: whoever opens 
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ppsmoke.durable import replace_text
 from ppsmoke.errors import GgufMalformed
 
 
@@ -93,22 +92,12 @@ def read_record(model: Path) -> ShareRecord | None:
 
 def write_record(model: Path, record: ShareRecord) -> None:
     """Replace the record. The bytes it names must be on the disk already. Raises OSError."""
-    path = record_path(model)
     body = {
         "size": record.size,
         "version": record.version,
         "spans": [[span.start, span.end] for span in record.spans],
     }
-    partial = path.with_name(f"{path.name}.partial-{os.getpid()}-0")
-    try:
-        with partial.open("w") as file:
-            json.dump(body, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-    finally:
-        with contextlib.suppress(OSError):
-            partial.unlink(missing_ok=True)
+    replace_text(record_path(model), json.dumps(body))
 
 
 def _parse(body: Any) -> ShareRecord:

@@ -18,7 +18,6 @@ import hashlib
 import json
 import os
 import re
-import secrets
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -27,6 +26,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from ppsmoke.cache_dir import default_cache_dir
+from ppsmoke.durable import partial_path, replace_text, sync_folder
 from ppsmoke.errors import EnvironmentFault, ModelCorrupt, ModelFetchFailed, ModelNotFound, NotEnoughDisk
 
 _MANIFEST = "model.json"
@@ -148,7 +148,7 @@ def sweep_partials(cache_dir: Path | None = None) -> None:
 @contextlib.contextmanager
 def partial_file(folder: Path, name: str) -> Iterator[tuple[BinaryIO, Path]]:
     """A new file beside `name`, open for writing. Gone at the end unless `commit` moved it into place."""
-    path = _partial_path(folder, name)
+    path = partial_path(folder / name)
     with writing_to(folder):
         folder.mkdir(parents=True, exist_ok=True)
         handle = path.open("xb")
@@ -164,7 +164,7 @@ def partial_file(folder: Path, name: str) -> Iterator[tuple[BinaryIO, Path]]:
 @contextlib.contextmanager
 def partial_folder(folder: Path, name: str) -> Iterator[Path]:
     """A new folder for a fetch's temporary files, removed at the end."""
-    path = _partial_path(folder, name)
+    path = partial_path(folder / name)
     with writing_to(folder):
         path.mkdir(parents=True)
     try:
@@ -182,7 +182,7 @@ def commit(handle: BinaryIO, partial: Path, model: CachedModel, file: CachedFile
         os.fsync(handle.fileno())
         _write_manifest(grown)
         os.replace(partial, model.folder / file.name)
-        _sync_folder(model.folder)
+        sync_folder(model.folder)
     return grown
 
 
@@ -244,33 +244,13 @@ def _models_dir(cache_dir: Path | None) -> Path:
     return (default_cache_dir() if cache_dir is None else cache_dir) / "models"
 
 
-def _partial_path(folder: Path, name: str) -> Path:
-    return folder / f"{name}.partial-{os.getpid()}-{secrets.token_hex(4)}"
-
-
 def _write_manifest(model: CachedModel) -> None:
     data = {
         "id": model.id,
         "source": model.source,
         "files": {file.name: {"size": file.size, "sha256": file.sha256} for file in model.files},
     }
-    path = _partial_path(model.folder, _MANIFEST)
-    try:
-        with path.open("x") as file:
-            json.dump(data, file, indent=2)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(path, model.folder / _MANIFEST)
-    finally:
-        path.unlink(missing_ok=True)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    replace_text(model.folder / _MANIFEST, json.dumps(data, indent=2))
 
 
 def _is_alive(pid: int) -> bool:

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
+from ppsmoke.durable import sync_folder
 from ppsmoke.errors import EnvironmentFault, NotEnoughDisk
 from ppsmoke.logs import state_dir
 from ppsmoke.vast.lease_events import Entry, Kind
@@ -102,7 +103,7 @@ class Journal:
             raise _failure(path, error) from error
         try:
             journal._write({"at": at, "kind": _RUN, "version": 1, **asdict(header)})
-            _sync_directory(directory)
+            sync_folder(directory)
         except OSError as error:
             journal.close()
             with suppress(OSError):
@@ -264,14 +265,6 @@ def _failure(path: Path, error: OSError) -> EnvironmentFault:
         f"the journal of rented instances {path} cannot be used: {error.strerror}",
         remedy="Nothing is rented without it; free space or mend its permissions (XDG_STATE_HOME chooses its place).",
     )
-
-
-def _sync_directory(directory: Path) -> None:
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _prune(directory: Path) -> None:
