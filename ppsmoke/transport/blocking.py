@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ctypes
 import importlib
-import threading
 from typing import Any
 
 import ppsmoke.iroh_fix
@@ -82,7 +81,6 @@ class _Waiting:
         self._lock = _allocate_lock()
         _acquire_lock(self._lock, 0, 0)
         self._code: int | None = None
-        self._thread = 0
         self._told = _Callback(self._tell)
         self._status: Any = _glue._UniffiRustCallStatus()
         self._status_at = ctypes.byref(self._status)
@@ -97,21 +95,21 @@ class _Waiting:
 
     def _wait(self, poll: Any, future: int, first: Any) -> None:
         """Poll until the future is ready; `first` is the callback for the first time."""
-        self._thread = threading.get_ident()
         self._code = None
         poll(future, first, self._lock)
-        while self._code != _READY:
-            if self._code is None:
-                _acquire_lock(self._lock, -1, 0)
-                if self.cancelled:
-                    raise CallsCancelled
+        while True:
+            # Every poll is answered by one release of the lock, from whatever thread and at whatever moment.
+            _acquire_lock(self._lock, -1, 0)
+            if self.cancelled:
+                raise CallsCancelled
+            if self._code == _READY:
+                return
             self._code = None
             poll(future, self._told, self._lock)
 
     def _tell(self, _lock: int, code: int) -> None:
         self._code = code
-        if threading.get_ident() != self._thread:
-            _release_lock(self._lock)
+        _release_lock(self._lock)
 
     def _check(self) -> None:
         """Raise the library's error, if the newest call gave one."""

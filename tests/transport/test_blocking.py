@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -13,6 +14,8 @@ import pytest
 from ppsmoke.iroh_fix import IROH_ERRORS
 from ppsmoke.transport.blocking import BlockingReceiver, BlockingSender, CallsCancelled
 from tests.transport.kit import PATIENCE_S, eventually, peer, run_clean
+
+MAYBE_READY = 1
 
 
 @asynccontextmanager
@@ -96,6 +99,41 @@ def test_cancel_ends_what_waits_and_all_that_would_follow(waiting: str) -> None:
                 await asyncio.wait_for(call, 1.0)
             with pytest.raises(CallsCancelled):
                 await (in_thread(receiver.read, 10) if waiting == "a read" else in_thread(sender.write, b"x"))
+
+    run_clean(work())
+
+
+class Pending:
+    """A future that stays pending, as the library polls one: a callback that waits gives way to a newer one, and is
+    told so at once. The first one is called by another thread before the poll that brought it returns."""
+
+    def __init__(self) -> None:
+        self.polls = 0
+        self._waits: Callable[[int, int], None] | None = None
+
+    def poll(self, _future: int, told: Callable[[int, int], None], lock: int) -> None:
+        self.polls += 1
+        if self.polls == 1:
+            early = threading.Thread(target=told, args=(lock, MAYBE_READY))
+            early.start()
+            early.join()
+            return
+        before, self._waits = self._waits, told
+        if before is not None:
+            before(lock, MAYBE_READY)
+
+
+def test_a_call_that_was_woken_early_waits_on_and_can_be_cancelled() -> None:
+    async def work() -> None:
+        async with stream() as (sender, _, _):
+            future = Pending()
+            call = asyncio.create_task(in_thread(sender._wait, future.poll, 0, sender._told))
+            await eventually(lambda: future.polls >= 2)
+            await asyncio.wait((call,), timeout=0.2)
+            assert future.polls == 2  # it does not poll round and round
+            sender.cancel()
+            with pytest.raises(CallsCancelled):
+                await asyncio.wait_for(call, PATIENCE_S)
 
     run_clean(work())
 
