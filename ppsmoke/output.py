@@ -9,17 +9,27 @@ import select
 import sys
 import threading
 from contextlib import suppress
+from typing import Protocol
 
 from ppsmoke.errors import EnvironmentFault, PpError
 from ppsmoke.orchestrator.options import OutputGone
+from ppsmoke.run_events import NoteMade, RunEvent
 from ppsmoke.terminal import Terminal
 
 
-class RunOutput:
-    """The run's view: news to the terminal, text to standard output (nowhere when `stream` is False)."""
+class Recorder(Protocol):
+    """Who keeps what happens in a run. Never raises, never waits."""
 
-    def __init__(self, terminal: Terminal, *, stream: bool) -> None:
+    def happened(self, event: RunEvent) -> None: ...
+
+
+class RunOutput:
+    """The run's view: news to the terminal, text to standard output (nowhere when `stream` is False), and everything to
+    the `recorder`."""
+
+    def __init__(self, terminal: Terminal, *, stream: bool, recorder: Recorder | None = None) -> None:
         self._terminal = terminal
+        self._recorder = recorder
         self._stream = stream
         self._writer = _StdoutWriter() if stream else None
         self._wrote = ""
@@ -28,15 +38,22 @@ class RunOutput:
     def line(self, text: str) -> None:
         self._break_text()
         self._terminal.line(text)
+        self.happened(NoteMade(text))
 
     def detail(self, text: str) -> None:
         self._terminal.detail(text)
+        self.happened(NoteMade(text, "detail"))
 
     def waiting(self, text: str) -> None:
         self._terminal.waiting(text)
 
     def settle(self) -> None:
         self._terminal.settle()
+
+    def happened(self, event: RunEvent) -> None:
+        """To whoever records the run."""
+        if self._recorder is not None:
+            self._recorder.happened(event)
 
     async def text(self, piece: str) -> None:
         """Write and flush; waits for a slow reader. Raises OutputGone when there is none any more, EnvironmentFault

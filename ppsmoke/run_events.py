@@ -6,9 +6,10 @@ Times are seconds. A stage is its index; None stands for the orchestrator.
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 
 class StageState(StrEnum):
@@ -160,6 +161,25 @@ class MemberSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class ClockCompared:
+    """A stage's clock reads `offset_s` more than the orchestrator's, give or take `within_s`; see clock_offset."""
+
+    stage: int
+    offset_s: float
+    within_s: float
+    round_trip_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsDropped:
+    """A stage had more to record than it may keep: so many steps and events are missing from the run's files."""
+
+    stage: int
+    steps: int
+    events: int
+
+
+@dataclass(frozen=True, slots=True)
 class MoneySpent:
     """US dollars: what all instances cost an hour, and what the run has cost so far."""
 
@@ -202,6 +222,8 @@ RunEvent = (
     | StepRan
     | StagePace
     | MemberSeen
+    | ClockCompared
+    | RecordsDropped
     | MoneySpent
     | NoteMade
     | ErrorSeen
@@ -211,9 +233,34 @@ RunEvent = (
 
 def event_name(event: RunEvent) -> str:
     """'stage_is_ready' of StageIsReady: what its record is called in a file."""
-    return re.sub(r"(?<!^)(?=[A-Z])", "_", type(event).__name__).lower()
+    return _name(type(event))
 
 
 def event_json(event: RunEvent, *, at: float, source: int | None) -> dict[str, Any]:
     """One line of events.jsonl: `at` on the run's time axis, `source` who saw it, the event's name and fields."""
     return {"at": round(at, 6), "source": source, "event": event_name(event), **asdict(event)}
+
+
+def event_from_json(body: Mapping[str, Any]) -> RunEvent | None:
+    """The event that a line of events.jsonl stands for; None for one that this version does not know or that lacks a
+    field. Values are taken as they are, but for the lists and states that JSON flattens."""
+    kind = _KINDS.get(str(body.get("event")))
+    if kind is None:
+        return None
+    values = {field.name: body[field.name] for field in fields(kind) if field.name in body}
+    try:
+        if kind is StageDoing:
+            values["state"] = StageState(values["state"])
+        elif kind is RunBegan:
+            values["layers"] = tuple((first, end) for first, end in values["layers"])
+        event: RunEvent = kind(**values)
+    except (KeyError, TypeError, ValueError):
+        return None
+    return event
+
+
+def _name(kind: type) -> str:
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()
+
+
+_KINDS: dict[str, Any] = {_name(kind): kind for kind in get_args(RunEvent)}

@@ -15,6 +15,7 @@ from ppsmoke.orchestrator.node_environment import node_environment
 from ppsmoke.orchestrator.node_source import Network, NodeNews, Site
 from ppsmoke.orchestrator.options import RunOptions, View
 from ppsmoke.resources import ResourceBook
+from ppsmoke.run_events import StageDoing, StagePlaced, StageState
 
 _CHILD_END_S = 10.0
 
@@ -50,6 +51,7 @@ class LocalNodes:
                 child.tell_peers(list(dict.fromkeys([tickets[-1], tickets[0]])))
             tickets.append(await child.address(self._options.deadlines.boot))
             self._booted.add(index)
+            self._view.happened(StageDoing(index, StageState.JOINING))
             self._view.detail(f"stage {index}: {site.node_name(index)}, pid {child.pid}")
 
     async def _start_node(self, index: int, site: Site, news: NodeNews) -> None:
@@ -65,6 +67,10 @@ class LocalNodes:
             join_token=site.join_token,
         )
         await child.start(environment)
+        self._view.happened(StagePlaced(index, f"pid {child.pid}"))
+        self._view.happened(
+            StageDoing(index, StageState.STARTING, deadline_s=self._options.deadlines.boot),
+        )
         child.exited.add_done_callback(partial(_exited, child, news))
 
     async def replace(self, stages: Mapping[int, str]) -> bool:

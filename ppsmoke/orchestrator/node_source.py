@@ -9,6 +9,7 @@ from typing import Protocol
 
 from ppsmoke.errors import PpError
 from ppsmoke.membership.swim import SwimConfig
+from ppsmoke.run_events import StageState
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ class NodeNews(Protocol):
     def node_ended(self, stage: int, error: PpError) -> None:
         """The stage's process or machine is known to be gone, or as good as gone."""
 
-    def node_state(self, stage: int, doing: str) -> None:
+    def node_state(self, stage: int, doing: str, state: StageState = StageState.RENTING) -> None:
         """What the stage's machine does at the moment, for the user: 'pulling the image'."""
 
     def source_failed(self, error: PpError) -> None:

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from ppsmoke.messages import Generation
 from ppsmoke.request import Model
+from ppsmoke.run_events import RunEvent
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,9 @@ class View(Protocol):
     def settle(self) -> None: ...
 
     async def text(self, piece: str) -> None: ...
+
+    def happened(self, event: RunEvent) -> None:
+        """Something happened now, as the orchestrator sees it. Never raises, never waits."""
 
 
 class OutputGone(Exception):

@@ -5,7 +5,6 @@ it began, whatever happened. Where its nodes come from is the business of their 
 from __future__ import annotations
 
 import asyncio
-import secrets
 import signal
 import time
 from collections.abc import Coroutine
@@ -18,24 +17,26 @@ from ppsmoke.messages import CONTROL_CHANNEL, StageFault, StageProgress, StageRe
 from ppsmoke.orchestrator import machine
 from ppsmoke.orchestrator.children import ChildNode
 from ppsmoke.orchestrator.cluster import Cluster
+from ppsmoke.orchestrator.conversation import Conversation
 from ppsmoke.orchestrator.deadline import PhaseDeadline
-from ppsmoke.orchestrator.hold import Answer, Dialog
+from ppsmoke.orchestrator.fault_delay import FaultDelay
+from ppsmoke.orchestrator.happenings import Happenings, reported_state
+from ppsmoke.orchestrator.hold import Dialog
 from ppsmoke.orchestrator.joining import Joining
 from ppsmoke.orchestrator.local_nodes import LocalNodes, MakeChild
 from ppsmoke.orchestrator.member_news import MemberNews
-from ppsmoke.orchestrator.news import NotNews, stage_fault_error, stage_news, waiting_line
+from ppsmoke.orchestrator.news import NotNews, stage_fault_error, stage_news
 from ppsmoke.orchestrator.node_source import NodeSource
 from ppsmoke.orchestrator.options import OutputGone, RunOptions, View
 from ppsmoke.orchestrator.result import RunResult, StageTimes
-from ppsmoke.orchestrator.text_stream import TextStream
-from ppsmoke.orchestrator.token_ends import Request, TokenEnds
+from ppsmoke.orchestrator.token_ends import TokenEnds
+from ppsmoke.orchestrator.waiting_news import WaitingNews
 from ppsmoke.plan import provision_stage
 from ppsmoke.request import fit_to_context
+from ppsmoke.run_events import PromptInjected, StageDoing, StageState
 from ppsmoke.signals import ending_signals, interruption
 from ppsmoke.transport import MeshEvents
 
-_ROOT_CAUSE_S = 0.5
-_IN_FLIGHT_S = 0.25
 _TABLE_S = 0.5
 
 
@@ -45,22 +46,16 @@ class ChainRun(MeshEvents):
     def __init__(self, options: RunOptions, view: View, nodes: NodeSource, hold: Dialog | None = None) -> None:
         """`hold`: after its answer the run goes on with the prompts that come from there."""
         self._options = options
-        self._hold = hold
-        self._request = Request(secrets.token_hex(16), options.prompt_tokens)
-        self._handing_over = False  # an answer is whole and its reader has not taken it
         self._view = view
         self._nodes = nodes
-        self._text = TextStream(options.model.detokenizer(), view)
+        self._happenings = Happenings(options, view, remote=nodes.network.remote)
         self._member_news = MemberNews(view, options.num_stages, show=options.show_members)
         self._last_table: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._progress: dict[int, str] = {}
         self._lost: set[int] = set()
         self._deadline = PhaseDeadline(self._deadline_passed)
-        self._fault_timer: asyncio.TimerHandle | None = None
-        self._fault_is_shadow = False
+        self._faults = FaultDelay(self._report_fault)
         self._signals_seen = 0
-        self._budget_ends: float | None = None
         self._ended_at: float | None = None
         self._provisioned_at = 0.0
         self._ends: TokenEnds | None = None
@@ -76,6 +71,13 @@ class ChainRun(MeshEvents):
             num_stages=options.num_stages,
             prompt_tokens=len(options.prompt_tokens),
         )
+        self._conversation = Conversation(options, view, self.result, hold)
+        self._waiting = WaitingNews(
+            view,
+            remote=nodes.network.remote,
+            state=lambda: self._state,
+            not_joined=lambda: self._cluster.not_joined(),
+        )
 
     async def execute(self) -> RunResult:
         """Run to the end and verify that nothing is left. Raises PlanInvalid before anything was created."""
@@ -86,10 +88,10 @@ class ChainRun(MeshEvents):
         join_s = self._options.deadlines.join
         self._joining = Joining(self._cluster, self._nodes, self._view, join_s)
         plan = self._cluster.plan
-        self._state = machine.RunState(plan=plan, request_id=self._request.id)
-        if self._hold is not None:
+        self._state = machine.RunState(plan=plan, request_id=self._conversation.request.id)
+        if self._conversation.held:
             generation, context = self._options.generation, self._options.context
-            most = fit_to_context(len(self._request.prompt), generation.max_tokens, context)
+            most = fit_to_context(len(self._options.prompt_tokens), generation.max_tokens, context)
             self._state = replace(self._state, hold=True, max_tokens=most)
         self.result.times.stages = [
             StageTimes(s.stage_index, (s.layer_start, s.layer_end_exclusive)) for s in plan.stages
@@ -99,6 +101,7 @@ class ChainRun(MeshEvents):
         self._loop.set_exception_handler(self._callback_failed)
         if not self._nodes.network.remote:
             self._begin_budget()
+        self._happenings.began(plan)
         self._spawn(self._boot())
         try:
             await self._finished
@@ -108,12 +111,12 @@ class ChainRun(MeshEvents):
         self.result.times.teardown = time.monotonic() - ended
         self.result.times.total = time.monotonic() - started
         self._collect()
+        self._happenings.ended(self.result.exit_status)
         return self.result
 
     def _begin_budget(self) -> None:
         budget = self._options.deadlines.budget
         if budget is not None:
-            self._budget_ends = self._loop.time() + budget
             self._loop.call_later(budget, self._budget_spent)
 
     async def _boot(self) -> None:
@@ -121,6 +124,7 @@ class ChainRun(MeshEvents):
         await self._cluster.spawn(self)
         self.result.times.spawn = time.monotonic() - began
         joining = time.monotonic()
+        self._happenings.joining()
         if not await self._joining.complete():
             self._deadline_passed(self._options.deadlines.join, "join", "--join-timeout")
             return
@@ -141,6 +145,7 @@ class ChainRun(MeshEvents):
     def _phase_changed(self, before: machine.Phase) -> None:
         phase, deadlines = self._state.phase, self._options.deadlines
         self._view.detail(f"{before.value} -> {phase.value}")
+        self._happenings.entered(phase)
         match phase:
             case machine.Phase.PROVISIONING:
                 self._provisioned_at = time.monotonic()
@@ -155,6 +160,8 @@ class ChainRun(MeshEvents):
             case machine.Phase.TEARING_DOWN:
                 self._ended_at = time.monotonic()
                 self._view.settle()
+                if self._state.error is not None:
+                    self._happenings.failed(self._state.error)
                 self._last_table = self._spawn(self._show_members("at the end"))
                 self._deadline.arm(deadlines.stop, "stopping", "--stop-timeout")
             case machine.Phase.DONE:
@@ -166,20 +173,29 @@ class ChainRun(MeshEvents):
                 self._spawn(self._provision())
             case machine.InjectPrompt():
                 assert self._ends is not None
-                self._spawn(self._ends.inject_prompt(self._request))
+                request = self._conversation.request
+                self._view.happened(PromptInjected(request.id, len(request.prompt)))
+                self._stages_do(StageState.PREFILL)
+                self._spawn(self._ends.inject_prompt(request))
             case machine.InjectToken(sequence, token):
                 assert self._ends is not None
-                self._spawn(self._ends.inject_token(self._request, sequence, token))
+                self._spawn(self._ends.inject_token(self._conversation.request, sequence, token))
             case machine.EmitToken(token, finish_reason):
-                self._take_token(token, last=finish_reason is not None)
+                if len(self._state.tokens) == 1:
+                    self._stages_do(StageState.DECODING)
+                self._conversation.take_token(token, finish_reason)
             case machine.FinishAnswer():
-                self._handing_over = True
+                self._conversation.handing_over = True
             case machine.StopStage(index, reason):
+                self._happenings.stages_do((index,), StageState.STOPPING)
                 self._spawn(self._stop_stage(index, reason))
             case machine.CloseTokenEnds(reason):
                 self._spawn(self._close_token_ends(reason))
             case machine.Finish():
                 self._finish()
+
+    def _stages_do(self, state: StageState) -> None:
+        self._happenings.stages_do(range(self._options.num_stages), state)
 
     def _finish(self) -> None:
         if not self._finished.done():
@@ -224,7 +240,7 @@ class ChainRun(MeshEvents):
         self._spawn(self._consume(self._ends))
         self._spawn(self._find_entry())
         self._dispatch(machine.Provisioned())
-        self._show_waiting()
+        self._waiting.show()
 
     async def _open_token_in(self, ends: TokenEnds) -> None:
         await ends.producer.open(self._options.deadlines.ready)
@@ -246,9 +262,10 @@ class ChainRun(MeshEvents):
             self._deadline.disarm()
             self._dispatch(machine.TokenConsumed(obj.sequence, obj.tokens[0], obj.finish_reason, obj.request_id))
             try:
-                await self._text.flush()
-                if self._handing_over:
-                    await self._hand_over()
+                await self._conversation.flush()
+                if self._conversation.handing_over:
+                    answered = self._state.finish_reason if self._state.phase is machine.Phase.IDLE else None
+                    await self._conversation.hand_over(self._state.tokens, answered)
             except OutputGone:
                 self._dispatch(machine.OutputClosed())
             if self._state.phase is machine.Phase.IDLE:
@@ -260,28 +277,10 @@ class ChainRun(MeshEvents):
             self._deadline.arm(self._options.deadlines.token, f"token {len(self._state.tokens)}", "--token-timeout")
         self._fault(EdgeFaulted("the last stage ended its TokenOut edge before the text was over"))
 
-    async def _hand_over(self) -> None:
-        """Give the whole answer to who gave the prompt. Raises OutputGone."""
-        assert self._hold is not None
-        state, times = self._state, self.result.times
-        if state.phase is machine.Phase.IDLE and state.finish_reason is not None:
-            await self._hold.answered(
-                Answer(
-                    prompt_tokens=len(self._request.prompt),
-                    tokens=state.tokens,
-                    text=self._text.text,
-                    finish_reason=state.finish_reason,
-                    ttft_s=times.first_token or 0.0,
-                    decode_tok_s=times.decode_tok_s(),
-                )
-            )
-        self._handing_over = False
-
     async def _take_prompt(self) -> None:
         """Wait for another prompt, as long as it takes, and serve it on the same chain."""
-        assert self._hold is not None
         try:
-            prompt = await self._hold.next()
+            prompt = await self._conversation.next_prompt()
         except OutputGone:
             self._dispatch(machine.OutputClosed())
             return
@@ -290,39 +289,14 @@ class ChainRun(MeshEvents):
         if prompt is None:
             self._dispatch(machine.HoldEnded("no further prompt"))
             return
-        self._request = Request(secrets.token_hex(16), prompt.tokens)
-        self._text = TextStream(self._options.model.detokenizer(), self._view)
-        self.result.prompt_tokens = len(prompt.tokens)
-        self.result.times.tokens_at = []
-        self._dispatch(machine.PromptGiven(self._request.id, prompt.max_tokens))
-
-    def _take_token(self, token: int, *, last: bool) -> None:
-        if not self.result.times.tokens_at:
-            self._view.settle()
-        self.result.times.tokens_at.append(time.monotonic())
-        self._text.push(token, last=last)
+        self._conversation.begin(prompt)
+        self._dispatch(machine.PromptGiven(self._conversation.request.id, prompt.max_tokens))
 
     # ---- faults, deadlines, signals
 
     def _fault(self, error: PpError, *, verdict: bool = False) -> None:
-        """Report a failure to the machine, a moment later where that makes the report better.
-
-        A broken link or edge is mostly the shadow of a death: the news of that death names the stage that died and not
-        its neighbour. And tokens that were computed before a stage failed may still be on their way.
-        `verdict`: it is that news.
-        """
-        shadow = isinstance(error, PeerLost | EdgeFaulted) and not verdict
-        running = self._state.phase is machine.Phase.RUNNING
-        if self._fault_timer is not None:
-            if shadow or not self._fault_is_shadow:
-                return  # the first reason stands, but for a shadow, which gives way to its cause
-            self._fault_timer.cancel()
-        if not shadow and not running:
-            self._report_fault(error)
-            return
-        self._fault_is_shadow = shadow
-        wait_s = _ROOT_CAUSE_S if shadow else _IN_FLIGHT_S
-        self._fault_timer = self._loop.call_later(wait_s, self._report_fault, error)
+        """Report a failure to the machine when its time has come; `verdict` as FaultDelay has it."""
+        self._faults.take(error, running=self._state.phase is machine.Phase.RUNNING, verdict=verdict)
 
     def _stage_failed(self, stage: int, error: PpError, *, verdict: bool = False) -> None:
         """A fault, unless nothing was provisioned yet and another machine may do better."""
@@ -353,7 +327,7 @@ class ChainRun(MeshEvents):
         missing = self._cluster.not_joined() if planning else sorted(self._state.stages_awaited)
         stage = missing[0] if missing else None
         error = DeadlineExceeded(
-            f"{what}, {waiting_line(missing, self._progress, ())}" if missing else what,
+            f"{what}, {self._waiting.of(missing)}" if missing else what,
             stage=stage,
             phase=phase,
             remedy=f"Raise {option}, or see the logs in {self._options.log_dir}.",
@@ -368,19 +342,22 @@ class ChainRun(MeshEvents):
     def source_failed(self, error: PpError) -> None:
         self._report_fault(error)
 
-    def node_state(self, stage: int, doing: str) -> None:
-        self._progress[stage] = doing
-        self._show_waiting()
+    def node_state(self, stage: int, doing: str, state: StageState = StageState.RENTING) -> None:
+        self._view.happened(StageDoing(stage, state, doing))
+        self._waiting.stage_does(stage, doing)
 
     def renting_began(self) -> None:
         self._begin_budget()
-        if self._budget_ends is not None:
-            self._spawn(self._count_down())
+        budget = self._options.deadlines.budget
+        if budget is not None:
+            self._spawn(self._waiting.count_down(self._loop.time() + budget))
 
     def _member_changed(self, before: Member | None, member: Member) -> None:
         quiet = (machine.Phase.PLANNING, machine.Phase.TEARING_DOWN, machine.Phase.DONE)
         self._member_news.changed(before, member, expected=self._state.phase in quiet)
         index = member.stage_index
+        if index is not None:
+            self._happenings.member(before, member)
         if member.state in ("alive", "suspect") or index is None or self._cluster.planned_stage(member.node_id) is None:
             return
         remedy = f"Its log is in {self._options.log_dir}."
@@ -409,7 +386,7 @@ class ChainRun(MeshEvents):
             self._finish()
             return
         self._view.line(f"{signal.Signals(number).name}: stopping {self._nodes.describe()}")
-        if number == signal.SIGINT and self._state.phase is machine.Phase.IDLE and not self._handing_over:
+        if number == signal.SIGINT and self._state.phase is machine.Phase.IDLE and not self._conversation.handing_over:
             # The usual way to end a hold: nothing was asked for that did not come.
             self._dispatch(machine.HoldEnded("SIGINT"))
             return
@@ -432,9 +409,9 @@ class ChainRun(MeshEvents):
             return
         match news:
             case StageProgress(phase=phase):
-                self._progress[news.stage_index] = phase
                 self._view.detail(f"stage {news.stage_index}: {phase}")
-                self._show_waiting()
+                self._view.happened(StageDoing(news.stage_index, reported_state(phase), phase))
+                self._waiting.stage_does(news.stage_index, phase)
             case StageReady():
                 self._stage_ready(news)
             case StageFault():
@@ -443,31 +420,16 @@ class ChainRun(MeshEvents):
             case StageStopped():
                 self.result.times.stages[news.stage_index].stopped(news.timings)
                 self._view.detail(f"stage {news.stage_index} stopped")
+                self._happenings.stages_do((news.stage_index,), StageState.STOPPED)
                 self._dispatch(machine.StageHasStopped(news.stage_index))
 
     def _stage_ready(self, news: StageReady) -> None:
         times = self.result.times.stages[news.stage_index]
         times.became_ready(news.device, news.timings)
         self._view.line(times.describe())
+        self._happenings.stage_ready(times)
         self._dispatch(machine.StageIsReady(news.stage_index))
-        self._show_waiting()
-
-    def _show_waiting(self) -> None:
-        match self._state.phase:
-            case machine.Phase.WAITING_READY:
-                text = waiting_line(self._state.stages_awaited, self._progress, self._state.awaited)
-            case machine.Phase.PLANNING if self._nodes.network.remote:
-                text = waiting_line(self._cluster.not_joined(), self._progress, ("all machines to be running",))
-            case _:
-                return
-        if self._budget_ends is not None and self._nodes.network.remote:
-            text = f"{max(0.0, self._budget_ends - self._loop.time()):.0f} s left, {text}"
-        self._view.waiting(text)
-
-    async def _count_down(self) -> None:
-        while self._state.phase in (machine.Phase.PLANNING, machine.Phase.PROVISIONING, machine.Phase.WAITING_READY):
-            self._show_waiting()
-            await asyncio.sleep(1.0)
+        self._waiting.show()
 
     # ---- teardown
 
@@ -501,8 +463,8 @@ class ChainRun(MeshEvents):
         self.result.error = self._state.error or self.result.error or self.result.left_behind
         self.result.tokens = list(self._state.tokens)
         self.result.finish_reason = self._state.finish_reason
-        self.result.text = self._text.text
-        self.result.answers = None if self._hold is None else self._state.answers
+        self.result.text = self._conversation.text
+        self.result.answers = self._state.answers if self._conversation.held else None
 
 
 def _unexpected(error: Exception) -> RunFailed:

@@ -7,6 +7,7 @@ from typing import Literal
 
 from ppsmoke.orchestrator.node_source import NodeNews
 from ppsmoke.orchestrator.options import View
+from ppsmoke.run_events import StagePlaced, StageState
 from ppsmoke.vast.client import VastApi
 from ppsmoke.vast.instance_state import judge
 from ppsmoke.vast.lease_events import Entry, Kind
@@ -56,6 +57,8 @@ class RentalNews:
                 if entry.label is not None and entry.instance_id is not None:
                     self._instance_of[entry.label] = entry.instance_id
                 self._doing(entry, "being set up")
+                if entry.stage is not None and entry.stage >= 0:
+                    self._view.happened(StagePlaced(entry.stage, f"instance {entry.instance_id}{self._machine(entry)}"))
                 return f"{where}: rented instance {entry.instance_id}{self._machine(entry)}"
             case Kind.REFUSED:
                 self._doing(entry, "looking for an offer")
@@ -64,7 +67,7 @@ class RentalNews:
                 self._doing(entry, "looked for")
                 return f"{where}: whether it was rented is not known ({entry.reason}); the list of instances will tell"
             case Kind.RUNNING:
-                self._doing(entry, "starting its node")
+                self._doing(entry, "starting its node", StageState.STARTING)
                 return f"{where}: instance {entry.instance_id} is running"
             case Kind.FAILED:
                 self._doing(entry, "being replaced")
@@ -85,9 +88,9 @@ class RentalNews:
             return ""
         return f", {offer.gpu_name}, {offer.location or '-'}, {offer.price_per_hour_usd:.3f} USD an hour"
 
-    def _doing(self, entry: Entry, doing: str) -> None:
+    def _doing(self, entry: Entry, doing: str, state: StageState = StageState.RENTING) -> None:
         if entry.stage is not None and entry.stage >= 0:
-            self._news.node_state(entry.stage, doing)
+            self._news.node_state(entry.stage, doing, state)
 
 
 def _detail(entry: Entry) -> str:

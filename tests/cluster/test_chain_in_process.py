@@ -17,6 +17,19 @@ from ppsmoke.orchestrator.options import Deadlines, RunOptions
 from ppsmoke.orchestrator.result import RunResult
 from ppsmoke.orchestrator.run import LocalRun
 from ppsmoke.request import open_model
+from ppsmoke.run_events import (
+    MemberSeen,
+    PhaseEntered,
+    PromptInjected,
+    RunBegan,
+    RunEnded,
+    RunEvent,
+    StageDoing,
+    StageIsReady,
+    StagePlaced,
+    StageState,
+    TokenArrived,
+)
 from ppsmoke.stage.node import StageNode
 from ppsmoke.stage.settings import parse_settings
 from ppsmoke.stub_model import parse_stub_model, stub_encode, stub_tokens
@@ -88,6 +101,7 @@ class NodeInProcess:
 class Watcher:
     pieces: list[str] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
+    events: list[RunEvent] = field(default_factory=list)
 
     def line(self, text: str) -> None:
         self.lines.append(text)
@@ -103,6 +117,9 @@ class Watcher:
 
     async def text(self, piece: str) -> None:
         self.pieces.append(piece)
+
+    def happened(self, event: RunEvent) -> None:
+        self.events.append(event)
 
 
 def run_chain(
@@ -192,3 +209,26 @@ def test_a_worker_that_fails_ends_the_run_with_its_stage(knob: str, code: str, s
     assert (result.error.code, result.error.stage) == (code, 1)
     assert says in str(result.error)
     assert result.exit_status == 1
+
+
+def test_a_run_tells_what_happens_in_order(tmp_path: Path) -> None:
+    result, watcher = run_chain(2, Feedback.DIRECT, tmp_path, model="stub:layers=4", prompt="Hello", max_tokens=3)
+    told = watcher.events
+    phases = [event.phase for event in told if isinstance(event, PhaseEntered)]
+    assert phases == ["Planning", "Joining", "Provisioning", "WaitingReady", "Running", "TearingDown", "Done"]
+    assert isinstance(told[0], RunBegan)
+    assert (told[0].run_id, told[0].layers) == (RUN, ((0, 2), (2, 4)))
+    assert told[-1] == RunEnded(0)
+    arrived = [event for event in told if isinstance(event, TokenArrived)]
+    assert [(event.index, event.token) for event in arrived] == list(enumerate(result.tokens))
+    assert [event.finish_reason for event in arrived] == [None, None, "max_tokens"]
+    for stage in range(2):
+        states = [event.state for event in told if isinstance(event, StageDoing) and event.stage == stage]
+        passed = [StageState.STARTING, StageState.JOINING, StageState.LOADING, StageState.PREFILL, StageState.DECODING]
+        assert [state for state in states if state in passed] == passed
+        assert set(states[-2:]) == {StageState.STOPPING, StageState.STOPPED}
+        assert any(isinstance(event, StageIsReady) and event.stage == stage for event in told)
+        assert any(isinstance(event, StagePlaced) and event.stage == stage for event in told)
+        assert any(isinstance(event, MemberSeen) and (event.member, event.state) == (stage, "alive") for event in told)
+    injected = next(at for at, event in enumerate(told) if isinstance(event, PromptInjected))
+    assert all(at < injected for at, event in enumerate(told) if isinstance(event, StageIsReady))

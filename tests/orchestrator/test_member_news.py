@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from ppsmoke.membership import Member, MemberRow
 from ppsmoke.orchestrator.member_news import MemberNews
+from ppsmoke.run_events import RunEvent
 
 STAGE = Member("a" * 64, "alive", "ticket", 1, frozenset({"pp-stage-1"}))
 
@@ -26,6 +27,8 @@ class Said:
     def settle(self) -> None: ...
 
     async def text(self, piece: str) -> None: ...
+
+    def happened(self, event: RunEvent) -> None: ...
 
 
 def test_a_doubt_and_a_contradiction_are_news_and_a_name_is_a_detail() -> None:

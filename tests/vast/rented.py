@@ -22,6 +22,7 @@ from ppsmoke.orchestrator.options import Deadlines, RunOptions
 from ppsmoke.orchestrator.result import RunResult
 from ppsmoke.preflight import stage_memories
 from ppsmoke.request import Model, open_model
+from ppsmoke.run_events import RunEvent
 from ppsmoke.stub_model import stub_encode
 from ppsmoke.vast.client import VastClient
 from ppsmoke.vast.market import StageOffers
@@ -65,6 +66,7 @@ class Watcher:
     lines: list[str] = field(default_factory=list)
     details: list[str] = field(default_factory=list)
     waits: list[str] = field(default_factory=list)
+    events: list[RunEvent] = field(default_factory=list)
 
     def line(self, text: str) -> None:
         self.lines.append(text)
@@ -82,6 +84,9 @@ class Watcher:
     async def text(self, piece: str) -> None:
         self.pieces.append(piece)
         self.on_news(f"text {piece}")
+
+    def happened(self, event: RunEvent) -> None:
+        self.events.append(event)
 
     @property
     def all(self) -> str:

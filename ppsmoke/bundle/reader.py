@@ -1,0 +1,163 @@
+"""Reads a run's directory back, whole or not: a file that is missing or cut off is no error."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeGuard, TypeVar
+
+from ppsmoke.errors import UsageError
+from ppsmoke.run_events import RunEvent, StepRan, event_from_json
+
+_E = TypeVar("_E", bound=RunEvent)
+
+ENVIRONMENT = "environment.json"
+PLAN = "plan.json"
+EVENTS = "events.jsonl"
+SPANS = "spans.jsonl"
+OFFERS = "offers.json"
+RENTAL = "rental.json"
+CALLS = "vast-calls.log"
+RUN = "run.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """An event with its time on the run's axis, and who saw it: a stage, or None for the orchestrator. `within`: how
+    far off the time may be."""
+
+    at: float
+    source: int | None
+    event: RunEvent
+    within: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One step of a stage, its times on the run's axis; `within` as Recorded has it."""
+
+    step: StepRan
+    within: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """What a run left. A file that is not there is None or empty. `events` are sorted by time, `spans` by arrival;
+    `skipped` counts the lines of both that could not be read."""
+
+    directory: Path
+    environment: dict[str, Any] | None
+    plan: dict[str, Any] | None
+    run: dict[str, Any] | None
+    offers: Any
+    rental: dict[str, Any] | None
+    events: tuple[Recorded, ...] = ()
+    spans: tuple[Span, ...] = ()
+    skipped: int = 0
+    stage_logs: dict[int, Path] = field(default_factory=dict)
+    instance_logs: dict[int, Path] = field(default_factory=dict)
+    vast_calls: Path | None = None
+
+    def of_kind(self, kind: type[_E]) -> Iterator[tuple[Recorded, _E]]:
+        """The events of one class, in order of time."""
+        for recorded in self.events:
+            if isinstance(recorded.event, kind):
+                yield recorded, recorded.event
+
+
+def read_bundle(directory: Path) -> Bundle:
+    """Raises UsageError where nothing of a run lies."""
+    names = (ENVIRONMENT, EVENTS, RUN, PLAN)
+    if not any((directory / name).is_file() for name in names):
+        raise UsageError(
+            f"{directory} is no run's directory: none of {', '.join(names)} is in it",
+            remedy="Give the directory that a run printed as its bundle.",
+        )
+    events = [_recorded(body) for body in _lines(directory / EVENTS)]
+    spans = [_span(body) for body in _lines(directory / SPANS)]
+    read = [event for event in events if event is not None]
+    timed = [span for span in spans if span is not None]
+    calls = directory / CALLS
+    return Bundle(
+        directory=directory,
+        environment=_object(directory / ENVIRONMENT),
+        plan=_object(directory / PLAN),
+        run=_object(directory / RUN),
+        offers=_json(directory / OFFERS),
+        rental=_object(directory / RENTAL),
+        events=tuple(sorted(read, key=lambda recorded: recorded.at)),
+        spans=tuple(sorted(timed, key=lambda span: span.step.arrived)),
+        skipped=len(events) - len(read) + len(spans) - len(timed),
+        stage_logs=_numbered(directory, "stage"),
+        instance_logs=_numbered(directory, "instance"),
+        vast_calls=calls if calls.is_file() else None,
+    )
+
+
+def _recorded(body: dict[str, Any]) -> Recorded | None:
+    event, at, source = event_from_json(body), body.get("at"), body.get("source")
+    if event is None or not _is_number(at) or not (source is None or type(source) is int):
+        return None
+    return Recorded(float(at), source, event, _within(body))
+
+
+def _span(body: dict[str, Any]) -> Span | None:
+    step = event_from_json({**body, "event": "step_ran"})
+    if not isinstance(step, StepRan):
+        return None
+    times = (step.arrived, step.began, step.done, step.back, step.written)
+    return Span(step, _within(body)) if all(_is_number(value) for value in times) else None
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The objects of a file, a line each; an empty one for a line that is none."""
+    try:
+        file = path.open("rb")
+    except OSError:
+        return
+    with file:
+        for line in file:
+            if line.strip():
+                yield _parsed(line)
+
+
+def _parsed(line: bytes) -> dict[str, Any]:
+    try:
+        body = json.loads(line)
+    except ValueError:
+        return {}
+    return body if isinstance(body, dict) else {}
+
+
+def _json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+
+
+def _object(path: Path) -> dict[str, Any] | None:
+    body = _json(path)
+    return body if isinstance(body, dict) else None
+
+
+def _numbered(directory: Path, kind: str) -> dict[int, Path]:
+    """`stage-3.log` by 3."""
+    found = {}
+    for path in directory.glob(f"{kind}-*.log"):
+        match = re.fullmatch(rf"{kind}-(\d+)\.log", path.name)
+        if match:
+            found[int(match[1])] = path
+    return dict(sorted(found.items()))
+
+
+def _within(body: dict[str, Any]) -> float:
+    within = body.get("within", 0.0)
+    return float(within) if _is_number(within) else 0.0
+
+
+def _is_number(value: Any) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
