@@ -20,6 +20,7 @@ NodeId = Annotated[str, Matching(re.compile(r"[0-9a-f]{64}"), "64 hex digits")]
 RunId = Annotated[str, Matching(re.compile(r"[0-9a-f]{32}"), "32 hex digits")]
 Count = Annotated[int, Between(0, 2**31 - 1)]
 Size = Annotated[int, Between(1, 2**53 - 1)]
+Amount = Annotated[int, Between(0, 2**53 - 1)]
 StageCount = Annotated[int, Between(2, 2**16 - 1)]
 Timings = dict[str, float]
 
@@ -169,13 +170,21 @@ class StageStopped(Record):
 
 
 class StageProgress(Record):
-    """Optional news for the person watching: what the stage is doing now."""
+    """Optional news for the person watching: what the stage is doing now, `phase` in words.
+
+    `state`: one of StageState's values, where it is one; then `done` of `total` in `unit`s, a total of 0 where that is
+    not known.
+    """
 
     type: Literal["StageProgress"] = "StageProgress"
     run_id: RunId
     stage_index: Count
     node_id: NodeId
     phase: str
+    state: str = ""
+    done: Amount = 0
+    total: Amount = 0
+    unit: Literal["", "bytes", "blocks", "kernels"] = ""
 
 
 ControlMessage = ProvisionStage | StopRun | StageReady | StageFault | StageStopped | StageProgress

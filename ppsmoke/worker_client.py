@@ -48,12 +48,18 @@ class WorkerProcess:
     `stop` it stays pending.
     """
 
-    def __init__(self, stage: int, on_log: Callable[[str], None], deadlines: WorkerDeadlines) -> None:
+    def __init__(
+        self,
+        stage: int,
+        on_log: Callable[[str], None],
+        deadlines: WorkerDeadlines,
+        on_progress: Callable[[Mapping[str, Any]], None] = lambda fields: None,
+    ) -> None:
         loop = asyncio.get_running_loop()
         self.stage = stage
         self.died: asyncio.Future[WorkerDied] = loop.create_future()
         self._deadlines = deadlines
-        self._pipe = WorkerPipe(stage, on_log)
+        self._pipe = WorkerPipe(stage, on_log, on_progress)
         own, self._worker_end = socket.socketpair()
         self.steps = StepChannel(
             own,
@@ -80,14 +86,16 @@ class WorkerProcess:
         device: str | None = None,
         stub: bool = False,
         on_log: Callable[[str], None] = lambda line: None,
+        on_progress: Callable[[Mapping[str, Any]], None] = lambda fields: None,
         env: Mapping[str, str] | None = None,
         deadlines: WorkerDeadlines | None = None,
     ) -> WorkerProcess:
-        """Starts the process and returns at once. `env` is the whole environment it gets, ours when None.
+        """Starts the process and returns at once. `env` is the whole environment it gets, ours when None; `on_progress`
+        gets its progress lines, see worker_protocol.
 
         Raises WorkerDied when it cannot be started.
         """
-        worker = cls(stage, on_log, deadlines or WorkerDeadlines())
+        worker = cls(stage, on_log, deadlines or WorkerDeadlines(), on_progress)
         settings = {
             "STAGE": str(stage),
             "NUM_STAGES": str(num_stages),

@@ -18,7 +18,9 @@ _REPLY_LINE_BYTES = 64 * 1024 * 1024
 class WorkerPipe(asyncio.SubprocessProtocol):
     """The process's three pipes: replies resolve futures in the order of their requests, stderr becomes log lines."""
 
-    def __init__(self, stage: int, on_log: Callable[[str], None]) -> None:
+    def __init__(
+        self, stage: int, on_log: Callable[[str], None], on_progress: Callable[[Mapping[str, Any]], None]
+    ) -> None:
         loop = asyncio.get_running_loop()
         self.ready: asyncio.Future[Mapping[str, Any]] = loop.create_future()
         self.exited: asyncio.Future[None] = loop.create_future()
@@ -27,6 +29,7 @@ class WorkerPipe(asyncio.SubprocessProtocol):
         self.log: deque[str] = deque(maxlen=_LOG_TAIL_LINES)
         self._stage = stage
         self._on_log = on_log
+        self._on_progress = on_progress
         self._decoder = MessageDecoder(_REPLY_LINE_BYTES)
         self._pending: deque[asyncio.Future[Message]] = deque()
         self._open = {1, 2}
@@ -94,7 +97,9 @@ class WorkerPipe(asyncio.SubprocessProtocol):
                 Form.JSON,
             )
         status = item.fields.get("status")
-        if status == "ready" and not self.ready.done():
+        if status == "progress":
+            self._on_progress(item.fields)
+        elif status == "ready" and not self.ready.done():
             self.ready.set_result(item.fields)
         elif status == "fatal":
             error = error_from(item.fields, stage=self._stage, phase="starting the worker", log_tail=tuple(self.log))

@@ -10,6 +10,9 @@ Three forms carry the same messages, and a reply takes the form of its request:
 
 Hidden rows are little-endian float32, `seq_len * hidden_dim` values, row after row. Errors are always a JSON line,
 `{"error": {"code", "message", "remedy"}}`.
+
+A worker that a node supervises also writes lines that answer nothing while it loads and compiles, some four a second:
+`{"status": "progress", "state": "loading" or "compiling", "done", "total", "unit": "blocks" or "kernels"}`.
 """
 
 from __future__ import annotations

@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from ppsmoke.errors import DeadlineExceeded, ModelFetchFailed, PpError, error_class
+from ppsmoke.stage.progress import Progress
 from ppsmoke.stub_model import is_stub_model
 
 log = logging.getLogger(__name__)
 
 _END_S = 5.0
-_SHOW_EVERY = 0.05  # of the share
+_SHOW_EVERY = 0.02  # of the share
 _LINE_LIMIT = 1 << 20
 
 
@@ -27,9 +28,9 @@ def is_local(model: str) -> bool:
 
 
 class ShareFetch:
-    """One fetch at a time by a process of its own. `on_progress` gets "fetching 12 of 345 MB", twenty times or so."""
+    """One fetch at a time by a process of its own. `on_progress` hears of it at every fiftieth of the way."""
 
-    def __init__(self, *, stage: int, num_stages: int, on_progress: Callable[[str], None]) -> None:
+    def __init__(self, *, stage: int, num_stages: int, on_progress: Callable[[Progress], None]) -> None:
         self._stage = stage
         self._num_stages = num_stages
         self._on_progress = on_progress
@@ -93,7 +94,8 @@ class ShareFetch:
             done, total = body.get("done"), body.get("total")
             if isinstance(done, int) and isinstance(total, int) and total > 0 and done / total >= shown + _SHOW_EVERY:
                 shown = done / total
-                self._on_progress(f"fetching {done / 1e6:.0f} of {total / 1e6:.0f} MB")
+                text = f"fetching {done / 1e6:.0f} of {total / 1e6:.0f} MB"
+                self._on_progress(Progress(text, "fetching", done, total, "bytes"))
         status = await process.wait()
         raise ModelFetchFailed(
             f"stage {self._stage}'s fetch of {request['model']} ended with status {status} and without a result",

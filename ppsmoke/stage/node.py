@@ -43,6 +43,7 @@ from ppsmoke.roles import Role
 from ppsmoke.stage import machine
 from ppsmoke.stage.actor import Reset, StageActor, Work
 from ppsmoke.stage.heard_file import keep_touched
+from ppsmoke.stage.progress import Progress
 from ppsmoke.stage.settings import NodeSettings
 from ppsmoke.stage.stage_worker import StageWorker
 from ppsmoke.stage.timing import StepParts, StepTimes
@@ -262,8 +263,9 @@ class StageNode(MeshEvents):
 
     async def _prepare_worker(self, wiring: Wiring, message: ProvisionStage) -> None:
         self._provisioned_at = time.monotonic()
-        self._report("loading and compiling")
+        self._tell("loading and compiling")
         self._worker_ready = await self._worker.prepare(message)
+        self._report(Progress("linking with its neighbours", "linking"))
         self._actor = StageActor(
             stage_index=message.stage_index,
             stage_count=message.stage_count,
@@ -401,13 +403,21 @@ class StageNode(MeshEvents):
             # Without its orchestrator a stage has nobody to report to.
             self.end(OrchestratorLost(f"{message.type} could not be delivered: {error}", stage=self._settings.stage))
 
-    def _report(self, phase: str) -> None:
-        run_id = self._settings.run_id
-        self._spawn(
-            self._send(
-                StageProgress(run_id=run_id, stage_index=self._settings.stage, node_id=self._mesh.node_id, phase=phase)
-            )
+    def _report(self, progress: Progress) -> None:
+        self._tell(progress.text, progress)
+
+    def _tell(self, text: str, progress: Progress | None = None) -> None:
+        message = StageProgress(
+            run_id=self._settings.run_id,
+            stage_index=self._settings.stage,
+            node_id=self._mesh.node_id,
+            phase=text,
         )
+        if progress is not None:
+            message = message.replace(
+                state=progress.state, done=progress.done, total=progress.total, unit=progress.unit
+            )
+        self._spawn(self._send(message))
 
     def link_down(self, node_id: str, reason: PpError) -> None:
         # A goodbye counts at once; whether a link that broke means a death, membership finds out.

@@ -6,12 +6,14 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from typing import Any
 
 from ppsmoke.errors import PpError, StageFaulted, WorkerDied
 from ppsmoke.messages import ProvisionStage
 from ppsmoke.stage.model_share import ShareFetch, is_local
+from ppsmoke.stage.progress import Progress, worker_progress
 from ppsmoke.stage.settings import NodeSettings
 from ppsmoke.worker_client import WorkerProcess, WorkerReady
 from ppsmoke.worker_steps import WorkerDeadlines
@@ -20,13 +22,14 @@ log = logging.getLogger(__name__)
 
 
 class StageWorker:
-    """Make it inside the event loop. `on_progress` hears of a fetch; `on_death` of the worker's end, in its own words
-    if it had any."""
+    """Make it inside the event loop. `on_progress` hears of fetching, loading and compiling; `on_death` of the worker's
+    end, in its own words if it had any."""
 
     def __init__(
-        self, settings: NodeSettings, *, on_progress: Callable[[str], None], on_death: Callable[[PpError], None]
+        self, settings: NodeSettings, *, on_progress: Callable[[Progress], None], on_death: Callable[[PpError], None]
     ) -> None:
         self._settings = settings
+        self._on_progress = on_progress
         self._on_death = on_death
         self._share = ShareFetch(stage=settings.stage, num_stages=settings.num_stages, on_progress=on_progress)
         self._model = settings.model  # what the worker was given: a file that is here
@@ -61,6 +64,7 @@ class StageWorker:
             device=settings.device or None,
             stub=settings.stub,
             on_log=lambda line: log.info("worker: %s", line),
+            on_progress=self._worker_told,
             deadlines=WorkerDeadlines(
                 load_s=settings.ready_timeout, prefill_s=settings.prefill_timeout, step_s=settings.step_timeout
             ),
@@ -109,6 +113,11 @@ class StageWorker:
         if self._process is not None:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
+
+    def _worker_told(self, fields: Mapping[str, Any]) -> None:
+        progress = worker_progress(fields)
+        if progress is not None:
+            self._on_progress(progress)
 
     def _died(self, died: asyncio.Future[WorkerDied]) -> None:
         if not died.cancelled():

@@ -32,7 +32,7 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FileServ
 
 def fetch_of(stage: int, num_stages: int, said: list[str] | None = None) -> ShareFetch:
     lines: list[str] = [] if said is None else said
-    return ShareFetch(stage=stage, num_stages=num_stages, on_progress=lines.append)
+    return ShareFetch(stage=stage, num_stages=num_stages, on_progress=lambda progress: lines.append(progress.text))
 
 
 def children() -> list[psutil.Process]:

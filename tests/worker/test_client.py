@@ -6,7 +6,8 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 import psutil
 import pytest
@@ -57,6 +58,31 @@ def test_a_worker_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(WorkerDied, match=r"stage 1's worker could not be started: .*No such file") as caught:
         asyncio.run(spawn(1))
     assert (caught.value.stage, caught.value.phase) == (1, "starting the worker")
+
+
+def test_a_load_is_followed_block_by_block_and_disturbs_no_reply() -> None:
+    told: list[Mapping[str, Any]] = []
+
+    async def run() -> None:
+        model = StubModel(load_ms=2000)
+        worker = await WorkerProcess.spawn(
+            stage=0, num_stages=2, model=str(model), context=128, stub=True, on_progress=told.append
+        )
+        try:
+            ready = await worker.wait_ready(READY_S)
+            assert (ready.layer_start, ready.layer_end) == (0, 4)
+            told.clear()  # of the first load; now one that a request waits for
+            await worker.configure(model=str(model), layer_start=0, layer_end=6, context=128)
+            assert await worker.tokenize("hi") == PROMPT
+        finally:
+            await worker.stop(5)
+
+    asyncio.run(run())
+    assert {(line["state"], line["total"], line["unit"]) for line in told} == {("loading", 6, "blocks")}
+    done = [line["done"] for line in told]
+    assert done[0] == 0
+    assert done == sorted(set(done))
+    assert done[-1] > 0
 
 
 @pytest.mark.parametrize("configured", [False, True])

@@ -49,7 +49,9 @@ def test_under_a_node_the_end_takes_effect_in_the_middle_of_anything(moment: str
             worker.send(STEP)
         if ending == "shutdown":
             worker.send(b'{"op": "shutdown"}\n')
-            assert worker.next().fields == {"status": "stopped"}
+            while (said := worker.next().fields).get("status") == "progress":
+                assert moment == "loading"
+            assert said == {"status": "stopped"}
         else:
             worker.close_stdin()
         assert worker.process.wait(DEADLINE_S) == 0

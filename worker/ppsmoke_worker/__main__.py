@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Sequence
 
 from ppsmoke.errors import PpError, WorkerFailed
 from ppsmoke.worker_protocol import MessageDecoder
 from ppsmoke_worker.channel import EventWriter, RequestReader, die_with, open_step_socket
+from ppsmoke_worker.engine import unheard
 from ppsmoke_worker.engines import real_engines, stub_engines
+from ppsmoke_worker.progress_lines import ProgressLines
 from ppsmoke_worker.server import Server
 from ppsmoke_worker.settings import WorkerSettings, read_settings
 
@@ -60,6 +63,7 @@ def _serve(settings: WorkerSettings, writer: EventWriter) -> int:
         stage=settings.stage,
         num_stages=settings.num_stages,
         device=settings.device,
+        progress=unheard if settings.parent is None else ProgressLines(writer, time.monotonic),
     )
     server.start(settings.model, settings.context)
     return server.serve()

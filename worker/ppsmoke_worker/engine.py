@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,15 +14,31 @@ from ppsmoke.worker_protocol import Sampling
 Rows = NDArray[np.float32]  # (tokens, hidden_dim)
 
 
+class Progress(Protocol):
+    """Who hears how far an engine's making is. Called often: it costs next to nothing."""
+
+    def __call__(
+        self, state: Literal["loading", "compiling"], done: int, total: int, unit: Literal["blocks", "kernels"]
+    ) -> None: ...
+
+
+def unheard(state: Literal["loading", "compiling"], done: int, total: int, unit: Literal["blocks", "kernels"]) -> None:
+    """Nobody hears."""
+
+
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
-    """`layer_end` is exclusive; `context` is the number of positions a request may hold."""
+    """`layer_end` is exclusive; `context` is the number of positions a request may hold.
+
+    `progress` hears of the loading and compiling; it is no part of what makes two configurations equal.
+    """
 
     model: str
     layer_start: int
     layer_end: int
     context: int
     device: str | None = None
+    progress: Progress = field(default=unheard, compare=False)
 
 
 class Vocabulary(Protocol):

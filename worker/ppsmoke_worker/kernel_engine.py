@@ -55,7 +55,11 @@ class KernelEngine:
         gguf = self._model.gguf
         formats = sorted({format_of(tensor.type) for tensor in gguf.tensors.values() if len(tensor.shape) > 1})
         self._weights = PackedStage(gguf, self._facts, names)
-        self._blocks = self._weights.add_blocks(config.layer_start, config.layer_end)
+        count = config.layer_end - config.layer_start
+        config.progress("loading", 0, count, "blocks")
+        self._blocks = self._weights.add_blocks(
+            config.layer_start, config.layer_end, lambda done: config.progress("loading", done, count, "blocks")
+        )
         head = self._weights.add_head() if self._model.is_last else None
         rope = rope_table(self._model, self._context)
         self._rope = Region(rope.nbytes)
@@ -64,6 +68,7 @@ class KernelEngine:
         self._model.weights_are_read()
         self.load_s = time.monotonic() - started
         started = time.monotonic()
+        config.progress("compiling", 0, 1, "kernels")
         assert settings.compiler is not None
         use_compiler(settings.compiler, ())
         self._program = StageProgram(_sizes(self._facts, formats))
@@ -72,6 +77,7 @@ class KernelEngine:
         self._tell_kernel(head)
         self._helpers = [self._start_helper(index) for index in range(1, max(threads.decode, threads.prefill))]
         self._warm_up()
+        config.progress("compiling", 1, 1, "kernels")
         self.compile_s = time.monotonic() - started
 
     @property

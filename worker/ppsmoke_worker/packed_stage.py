@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,8 +32,13 @@ class PackedStage:
         self.region = Region(sum(sizes), huge=True)
         self._used = 0
 
-    def add_blocks(self, start: int, end: int) -> ctypes.Array[Block]:
-        return (Block * (end - start))(*(self._block(f"blk.{index}.") for index in range(start, end)))
+    def add_blocks(self, start: int, end: int, loaded: Callable[[int], None]) -> ctypes.Array[Block]:
+        """`loaded` hears how many are in memory, after each."""
+        blocks = (Block * (end - start))()
+        for place, index in enumerate(range(start, end)):
+            blocks[place] = self._block(f"blk.{index}.")
+            loaded(place + 1)
+        return blocks
 
     def add_head(self) -> tuple[int, Matrix]:
         name = "token_embd.weight" if self._facts.tied_head else "output.weight"

@@ -22,7 +22,7 @@ from ppsmoke_worker.clang import use_compiler
 from ppsmoke_worker.compiler import SPEED_FLAGS
 from ppsmoke_worker.device import DeviceSettings, is_cpu
 from ppsmoke_worker.device_check import check_device
-from ppsmoke_worker.engine import EngineConfig, Rows, Vocabulary
+from ppsmoke_worker.engine import EngineConfig, Progress, Rows, Vocabulary
 from ppsmoke_worker.kernels import BoundKernels, Kernels
 from ppsmoke_worker.opened_model import OpenedModel
 from ppsmoke_worker.sampling import sample
@@ -57,7 +57,12 @@ class PlainEngine:
             use_compiler(settings.compiler, SPEED_FLAGS)
         check_device(settings, dtypes.float16 if dtype is np.float16 else dtypes.float32)
         loader = WeightLoader(self._model, self._on_cpu, dtype)
-        self._blocks = [loader.block(index) for index in range(config.layer_start, config.layer_end)]
+        count = config.layer_end - config.layer_start
+        config.progress("loading", 0, count, "blocks")
+        self._blocks = []
+        for index in range(config.layer_start, config.layer_end):
+            self._blocks.append(loader.block(index))
+            config.progress("loading", len(self._blocks), count, "blocks")
         self._rope, self._positions = loader.tables(padded_context(config.context))
         self._head = loader.head() if self._model.is_last else None
         self.bytes_loaded = self._model.gguf.bytes_touched
@@ -65,7 +70,7 @@ class PlainEngine:
         self.load_s = time.monotonic() - started
         self._bound_head: BoundKernels | None = None
         started = time.monotonic()
-        self._compile()
+        self._compile(config.progress)
         self.compile_s = time.monotonic() - started
 
     @property
@@ -122,22 +127,26 @@ class PlainEngine:
             call(variables)
         return buffer.read(len(rows))
 
-    def _compile(self) -> None:
+    def _compile(self, progress: Progress) -> None:
         """Compiles the kernels and runs each once, so that no request meets a compiler."""
         self._rows = {width: self._buffer(width, self._facts.hidden_dim) for width in (_DECODE_ROWS, PREFILL_ROWS)}
         self._caches: dict[str, _Cache] = {}
         self._spare: list[_Cache] = []
         first = self._new_cache_buffers(1)[0]
         self._kernels: dict[int, Kernels] = {}
+        count = len(self._rows) + (self._head is not None)
+        progress("compiling", 0, count, "kernels")
         for width in self._rows:
             arguments = self._arguments(width, *first)
             weights = self._blocks[0].named()
             self._kernels[width] = _compiled(self._block_function(), arguments, weights)
+            progress("compiling", len(self._kernels), count, "kernels")
         if self._head is not None:
             self._head_row = self._buffer(1, self._facts.hidden_dim)
             self._logits = self._buffer(1, self._facts.vocab_size)
             arguments = (self._head_row.tensor, self._logits.tensor)
             self._bound_head = _compiled(self._head_function(), arguments, self._head).bind(arguments, self._head)
+            progress("compiling", count, count, "kernels")
         self._spare.append(self._new_cache())
         for width in self._rows:
             self._pass(self._spare[0], np.zeros((1, self._facts.hidden_dim), np.float32), 0, width)

@@ -39,7 +39,7 @@ from ppsmoke.worker_protocol import (
     token_list_field,
 )
 from ppsmoke_worker.channel import EventWriter, RequestReader
-from ppsmoke_worker.engine import Engine, EngineConfig, Rows
+from ppsmoke_worker.engine import Engine, EngineConfig, Progress, Rows, unheard
 from ppsmoke_worker.engines import Engines
 from ppsmoke_worker.requests import RequestBook
 
@@ -58,12 +58,14 @@ class Server:
         stage: int | None,
         num_stages: int | None,
         device: str | None,
+        progress: Progress = unheard,
     ) -> None:
         self._reader = reader
         self._writer = writer
         self._engines = engines
         self._stage = stage
         self._device = device
+        self._progress = progress
         self._num_stages = num_stages
         self._role = None if stage is None or num_stages is None else role_of(stage, num_stages)
         self._engine: Engine | None = None
@@ -78,7 +80,7 @@ class Server:
             if self._stage is None or self._num_stages is None:
                 raise PlanInvalid("a model was named but no stage", remedy="set STAGE and NUM_STAGES too")
             start, end = layer_range(self._stage, self._num_stages, self._engines.count_layers(model))
-            self._load(EngineConfig(model, start, end, context, self._device))
+            self._load(EngineConfig(model, start, end, context, self._device, self._progress))
         self._writer.line({"status": "ready", "pid": os.getpid(), "stage": self._stage, **self._state()})
 
     def serve(self) -> int:
@@ -207,7 +209,7 @@ class Server:
         frames = fields.get("frames", "json")
         if frames not in ("json", "binary"):
             raise MalformedRequest("frames is json or binary")
-        config = EngineConfig(model, start, end, context, self._device)
+        config = EngineConfig(model, start, end, context, self._device, self._progress)
         if config == self._config:  # loaded and judged already: the file is not read again
             self._book.forget(None)
             self._loaded().reset(None)

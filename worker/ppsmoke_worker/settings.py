@@ -15,8 +15,9 @@ DEFAULT_CONTEXT = 2048
 _EPILOG = """\
 Every option has an environment variable: STAGE, NUM_STAGES, PP_MODEL, PP_CONTEXT, PP_DEVICE, PP_WORKER_STUB=1,
 PP_WORKER_ENGINE, PP_WORKER_WEIGHTS, PP_WORKER_THREADS. PP_SMOKE_CACHE is the directory of compiled kernels (else
-$XDG_CACHE_HOME/pp-smoke-run, else ~/.cache/pp-smoke-run). PP_WORKER_PARENT=PID makes the worker end with that process;
-a node sets it, and with PP_WORKER_STEP_FD a socket of its own for the steps, in binary frames.
+$XDG_CACHE_HOME/pp-smoke-run, else ~/.cache/pp-smoke-run). PP_WORKER_PARENT=PID makes the worker end with that process
+and tell, while it loads and compiles, how far it is: {"status": "progress", "state", "done", "total", "unit"}. A node
+sets it, and with PP_WORKER_STEP_FD a socket of its own for the steps, in binary frames.
 
 --engine kernels, the default on the CPU, computes in C on the weights as they are in the file. --engine plain computes
 in tinygrad's own operations: on a GPU, or on the CPU several times slower, with weights as float32 or, rounded, as

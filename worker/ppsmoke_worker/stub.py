@@ -59,8 +59,8 @@ class StubEngine:
             )
         self._config = config
         self._faulty = self.stub.at_stage in (-1, stage)
-        if self.stub.load_ms and self._faulty:
-            time.sleep(self.stub.load_ms / 1000)
+        if self._faulty:
+            self._load(config)
         if self.stub.load_fail and self._faulty:
             raise WorkerFailed("the stub model was told to fail while loading")
         self._prefixes: dict[str, _Prefix] = {}
@@ -112,6 +112,13 @@ class StubEngine:
 
     def close(self) -> None:
         self._prefixes.clear()
+
+    def _load(self, config: EngineConfig) -> None:
+        """Takes its time, block by block, as a file's would."""
+        count = config.layer_end - config.layer_start
+        for done in range(count if self.stub.load_ms else 0):
+            config.progress("loading", done, count, "blocks")
+            time.sleep(self.stub.load_ms / count / 1000)
 
     def _obey_faults(self) -> None:
         step, stub = self._steps, self.stub
