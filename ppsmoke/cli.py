@@ -231,6 +231,7 @@ def run(
     unverified: renting.Unverified = False,
     replacements: renting.Replacements = 3,
     relay_url: renting.Relays = None,
+    relay_token: renting.RelayToken = None,
     package: renting.Package = f"pp-smoke-run=={__version__}",
     ship: renting.Ship = False,
     index_url: renting.IndexUrl = "",
@@ -290,6 +291,7 @@ def run(
         ship=ship,
         index_url=index_url,
         relay_urls=tuple(relay_url or ()),
+        relay_token=_relay_token(relay_token),
         orphan_timeout=orphan_timeout,
         replacements=replacements,
     )
@@ -306,7 +308,7 @@ def run(
         )
     if hold and verify:
         raise UsageError("--hold and --verify exclude each other", remedy="Give exactly one of them.")
-    far = vastai and not renting.is_loopback(vast_url)
+    far = not renting.is_loopback(vast_url) if vastai else bool(relay_url)
     command = RunCommand(
         num_stages=num_stages,
         prompt=_read_prompt(prompt),
@@ -328,6 +330,8 @@ def run(
         quiet=quiet,
         debug=debug,
         log_dir=log_dir,
+        relay_urls=tuple(relay_url or ()),
+        relay_token=_relay_token(relay_token),
         deadlines=Deadlines(
             boot=boot_timeout,
             join=join_timeout or (180 if vastai else 30),
@@ -341,6 +345,10 @@ def run(
         ),
     )
     return int(_renting("command").vastai_command(command, rental)) if vastai else run_command(command)
+
+
+def _relay_token(given: str | None) -> str:
+    return os.environ.get("PP_RELAY_TOKEN", "").strip() if given is None else given
 
 
 def _given(context: typer.Context) -> dict[str, str]:

@@ -51,6 +51,8 @@ class RunCommand:
     log_dir: Path | None
     deadlines: Deadlines = field(default_factory=Deadlines)
     hold: bool = False
+    relay_urls: tuple[str, ...] = ()
+    relay_token: str = field(default="", repr=False)
 
 
 def empty_result(command: RunCommand, run_id: str) -> RunResult:

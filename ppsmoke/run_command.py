@@ -7,12 +7,15 @@ import json
 import secrets
 import time
 from contextlib import nullcontext
+from dataclasses import replace
+from importlib import import_module
 from typing import Any
 
 from ppsmoke import models
 from ppsmoke.command_steps import RunCommand, begin, empty_result, end, prepare, report
 from ppsmoke.dialog import TypedDialog
 from ppsmoke.errors import PpError, VerifyMismatch
+from ppsmoke.interruptible import run_interruptibly
 from ppsmoke.models import find_model, parse_model
 from ppsmoke.orchestrator.options import RunOptions
 from ppsmoke.orchestrator.result import RunResult
@@ -48,6 +51,8 @@ def run_command(command: RunCommand) -> int:
             print(json.dumps(plan_json(options)) if command.as_json else "\n".join(lines), flush=True)
             return 0
         check_memory(stage_memories(options), available_memory())
+        if command.relay_urls:
+            options = _with_relays(command, options, terminal)
         options = begin(command, options, terminal)
         result = _serve(command, options, terminal)
         result.times.model = prepared
@@ -71,6 +76,17 @@ def _open(command: RunCommand, terminal: Terminal) -> Model:
                 ref, progress=progress, judge=check_announced_model(command.num_stages, command.context)
             )
     return open_model(ref.id, path)
+
+
+def _with_relays(command: RunCommand, options: RunOptions, terminal: Terminal) -> RunOptions:
+    """The nodes are to meet through relays, as far ones would. Raises UsageError, RelayUnusable."""
+    relays = import_module("ppsmoke.relays")  # what most local runs do without
+    given = tuple(dict.fromkeys(relays.check_relay_url(url) for url in command.relay_urls))
+    token = relays.check_relay_token(command.relay_token)
+    choosing = import_module("ppsmoke.relays.preflight").choose_relays(
+        given, token, options, terminal, otherwise="nothing was started"
+    )
+    return replace(options, relay_urls=run_interruptibly(choosing), relay_token=token)
 
 
 def _serve(command: RunCommand, options: RunOptions, terminal: Terminal) -> RunResult:

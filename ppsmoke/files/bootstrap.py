@@ -1,8 +1,9 @@
 """Run by a machine that has Python and iroh and not this package: fetch the caller's wheel from the caller.
 
-    python -c "<this text>" FOLDER        (with a node's SEED_ADDR, SEED_RELAY, PP_FAR, PP_RUN_ID, PP_JOIN_TOKEN)
+    python -c "<this text>" FOLDER
 
-Prints the path of the wheel. It repeats what it needs of ppsmoke.files.protocol, because nothing of it is there yet.
+It has a node's SEED_ADDR, SEED_RELAY, PP_RELAY_TOKEN, PP_FAR, PP_RUN_ID and PP_JOIN_TOKEN in its environment and prints
+the path of the wheel. It repeats what it needs of ppsmoke.files.protocol, because nothing of it is there yet.
 """
 
 import asyncio
@@ -30,7 +31,7 @@ async def fetch() -> tuple[str, bytes]:
     relays = [url.strip() for url in env.get("SEED_RELAY", "").split(",") if url.strip()]
     table = iroh.RelayMap.empty()
     for url in relays:
-        table.insert(iroh.RelayConfig(url=url, quic_port=None))
+        table.insert(iroh.RelayConfig(url=url, quic_port=None, auth_token=env.get("PP_RELAY_TOKEN") or None))
     builder = iroh.EndpointBuilder()
     builder.apply_minimal()
     builder.relay_mode(iroh.RelayMode.custom(table) if relays else iroh.RelayMode.disabled())

@@ -41,6 +41,7 @@ class FileReader:
         run_id: str,
         join_token: bytes,
         relay_urls: Sequence[str] = (),
+        relay_token: str = "",
         far: bool = False,
         pauses_s: Sequence[float] = PAUSES_S,
         connect_s: float = _CONNECT_S,
@@ -52,6 +53,7 @@ class FileReader:
         self._run_id = run_id
         self._join_token = join_token
         self._relay_urls = tuple(relay_urls)
+        self._relay_token = relay_token
         self._far = far
         self._pauses_s = tuple(pauses_s)
         self._connect_s = connect_s
@@ -129,7 +131,10 @@ class FileReader:
             return self._stream
         if self._endpoint is None:
             self._endpoint = await Endpoint.bind(
-                secrets.token_bytes(32), loopback_only=not self._far, relay_urls=self._relay_urls
+                secrets.token_bytes(32),
+                loopback_only=not self._far,
+                relay_urls=self._relay_urls,
+                relay_token=self._relay_token,
             )
         async with asyncio.timeout(self._connect_s):
             self._connection = await self._endpoint.connect(self._address, protocol.FILES_ALPN)

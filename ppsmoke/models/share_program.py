@@ -50,6 +50,7 @@ def _fetch(model: str, wanted: Wanted) -> Path:
         run_id=settings.run_id,
         join_token=bytes.fromhex(settings.join_token),
         relay_urls=settings.seed_relay,
+        relay_token=settings.relay_token,
         far=settings.far,
     ) as reader:
         return fetch_from_orchestrator(reader, model, wanted, _Lines())

@@ -82,6 +82,7 @@ class Cluster:
             self._key,
             loopback_only=network.loopback_only,
             relay_urls=network.relay_urls,
+            relay_token=network.relay_token,
             need_relay=True,
             further_alpns=(FILES_ALPN,) if network.files else (),
         )

@@ -9,13 +9,14 @@ from functools import partial
 from pathlib import Path
 
 from ppsmoke.errors import PpError
-from ppsmoke.membership import local_config
+from ppsmoke.membership import local_config, wan_config
 from ppsmoke.orchestrator.children import Child, ChildNode
 from ppsmoke.orchestrator.node_environment import node_environment
 from ppsmoke.orchestrator.node_source import Network, NodeNews, Site
 from ppsmoke.orchestrator.options import RunOptions, View
 from ppsmoke.resources import ResourceBook
 from ppsmoke.run_events import StageDoing, StagePlaced, StageState
+from ppsmoke.transport.endpoint import by_relay_alone
 
 _CHILD_END_S = 10.0
 
@@ -30,8 +31,13 @@ class LocalNodes:
         self._view = view
         self._make_child = make_child
         self._book = ResourceBook()
+        far = bool(options.relay_urls)
         self.network = Network(
-            loopback_only=True, relay_urls=(), membership=local_config(options.deadlines.silence), remote=False
+            loopback_only=not far,
+            relay_urls=options.relay_urls,
+            relay_token=options.relay_token,
+            membership=(wan_config if far else local_config)(options.deadlines.silence),
+            remote=False,
         )
         self.children: list[Child] = []
         self._booted: set[int] = set()  # the stages whose nodes have given their address
@@ -39,7 +45,8 @@ class LocalNodes:
     async def start(self, site: Site, news: NodeNews) -> None:
         """All at one time, each told its predecessor's address once it is known.
 
-        Stage 0's too, since the edge from the last stage to the first must work with no relay to ask.
+        Stage 0's too, since the edge from the last stage to the first must work with no relay to ask. Where there is
+        one, nobody is told more than it, as on machines far from each other.
         """
         for index in range(self._options.num_stages):
             await self._start_node(index, site, news)
@@ -47,7 +54,7 @@ class LocalNodes:
         for child in self.children:
             index = child.stage_index
             self._view.waiting(f"waiting for the address of stage {index}")
-            if tickets:
+            if tickets and not self._options.relay_urls:
                 child.tell_peers(list(dict.fromkeys([tickets[-1], tickets[0]])))
             tickets.append(await child.address(self._options.deadlines.boot))
             self._booted.add(index)
@@ -62,7 +69,7 @@ class LocalNodes:
             self._options,
             index,
             inherited=os.environ,
-            seed_ticket=site.ticket,
+            seed_ticket=by_relay_alone(site.ticket) if self._options.relay_urls else site.ticket,
             node_key=site.node_key(index),
             join_token=site.join_token,
         )

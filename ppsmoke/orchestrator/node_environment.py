@@ -38,7 +38,15 @@ def node_environment(
         "PP_WORKER_STUB": "1" if options.model.stub else "0",
         "PP_LIFELINE": "1",
         **node_deadlines(options.deadlines),
+        **_relays(options),
     }
+
+
+def _relays(options: RunOptions) -> dict[str, str]:
+    """Nothing of a relay for nodes that meet on loopback, whatever this process inherited."""
+    if not options.relay_urls:
+        return {"SEED_RELAY": "", "PP_RELAY_TOKEN": "", "PP_FAR": "0"}
+    return {"SEED_RELAY": ",".join(options.relay_urls), "PP_RELAY_TOKEN": options.relay_token, "PP_FAR": "1"}
 
 
 def node_deadlines(deadlines: Deadlines) -> dict[str, str]:

@@ -21,6 +21,7 @@ class Network:
     relay_urls: tuple[str, ...]
     membership: SwimConfig
     remote: bool
+    relay_token: str = field(default="", repr=False)
     files: Mapping[str, Path] = field(default_factory=dict)
 
 

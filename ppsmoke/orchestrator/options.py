@@ -31,6 +31,7 @@ class RunOptions:
     """`prefill_part`: most prompt tokens that travel in one object; parts overlap in the chain's stages.
 
     `show_members`: the membership table is news for the terminal, not a detail.
+    `relay_urls`: what local nodes meet through, as if they were far from each other; none: they meet on loopback.
     """
 
     run_id: str
@@ -44,6 +45,8 @@ class RunOptions:
     deadlines: Deadlines = field(default_factory=Deadlines)
     prefill_part: int = 32
     show_members: bool = False
+    relay_urls: tuple[str, ...] = ()
+    relay_token: str = field(default="", repr=False)
 
 
 class View(Protocol):

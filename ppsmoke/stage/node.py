@@ -97,7 +97,12 @@ class StageNode(MeshEvents):
     async def run(self) -> None:
         """Boot, serve one run, stop."""
         settings = self._settings
-        endpoint = await Endpoint.bind(self._secret_key, loopback_only=not settings.far, relay_urls=settings.seed_relay)
+        endpoint = await Endpoint.bind(
+            self._secret_key,
+            loopback_only=not settings.far,
+            relay_urls=settings.seed_relay,
+            relay_token=settings.relay_token,
+        )
         self._mesh = Mesh(
             endpoint,
             run_id=settings.run_id,

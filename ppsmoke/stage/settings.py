@@ -99,6 +99,7 @@ class NodeSettings:
     seed_relay: tuple[str, ...] = _variable(
         "SEED_RELAY", "relays to be reached through, separated by commas", parse_tickets, default=()
     )
+    relay_token: str = _variable("PP_RELAY_TOKEN", "what the relays ask of whom they serve", default="", secret=True)
     far: bool = _variable(
         "PP_FAR", "1: peers are on other machines; 0: loopback only, and quick to judge", _switch, default=False
     )

@@ -41,6 +41,12 @@ def parse_ticket(ticket: str) -> tuple[str, Any]:
     return str(address.id()), address
 
 
+def by_relay_alone(ticket: str) -> str:
+    """The same endpoint's address without the ways that do not lead through its relay. Raises TicketInvalid."""
+    _, address = parse_ticket(ticket)
+    return str(iroh.EndpointTicket.from_addr(iroh.EndpointAddr(address.id(), address.relay_url(), [])))
+
+
 class Endpoint:
     """A bound endpoint. Never two with one key."""
 
@@ -55,6 +61,7 @@ class Endpoint:
         *,
         loopback_only: bool,
         relay_urls: Sequence[str] = (),
+        relay_token: str = "",
         need_relay: bool = False,
         further_alpns: Sequence[bytes] = (),
         deadline_s: float = 10.0,
@@ -63,14 +70,14 @@ class Endpoint:
 
         With relays the address names one of them, if one is reached within `deadline_s` seconds; `need_relay` makes it
         an error when none is, as it is for whoever is to be found through it. `further_alpns`: protocols beside the
-        mesh's that incoming connections may speak.
+        mesh's that incoming connections may speak. `relay_token`: what the relays ask of whom they serve.
 
         Raises EnvironmentFault when the sockets cannot be had, DeadlineExceeded after `deadline_s` seconds.
         """
         node_id_of(secret_key)
         builder = iroh.EndpointBuilder()
         builder.apply_minimal()
-        builder.relay_mode(_relay_mode(relay_urls))
+        builder.relay_mode(_relay_mode(relay_urls, relay_token))
         builder.alpns([ALPN, *further_alpns])
         builder.secret_key(secret_key)
         if loopback_only:
@@ -136,7 +143,7 @@ class Endpoint:
             log.debug("closing the network endpoint: %s", iroh_text(error))
 
 
-def _relay_mode(relay_urls: Sequence[str]) -> Any:
+def _relay_mode(relay_urls: Sequence[str], token: str) -> Any:
     """Only these. Without the QUIC port: a relay asked for an address that it does not tell costs three seconds.
 
     Raises EnvironmentFault for what is no address of a relay.
@@ -146,7 +153,7 @@ def _relay_mode(relay_urls: Sequence[str]) -> Any:
     relays = iroh.RelayMap.empty()
     for url in relay_urls:
         try:
-            relays.insert(iroh.RelayConfig(url=url, quic_port=None))
+            relays.insert(iroh.RelayConfig(url=url, quic_port=None, auth_token=token or None))
         except IROH_ERRORS as error:
             raise EnvironmentFault(
                 f"{url} is no address of a relay: {iroh_text(error)}", remedy="Give https://name/ with --relay-url."

@@ -10,7 +10,7 @@ import os
 import secrets
 import time
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ppsmoke import __version__, models
@@ -19,11 +19,14 @@ from ppsmoke.dialog import TypedDialog
 from ppsmoke.errors import PpError, UsageError, VastFailed
 from ppsmoke.files.models import SCHEME
 from ppsmoke.files.wheel import build_wheel
+from ppsmoke.interruptible import run_interruptibly
 from ppsmoke.models import PathSource, parse_model
 from ppsmoke.orchestrator.options import RunOptions
 from ppsmoke.orchestrator.result import RunResult
 from ppsmoke.output import RunOutput
 from ppsmoke.preflight import describe_plan, plan_json, stage_memories
+from ppsmoke.relays import check_relay_token, check_relay_url
+from ppsmoke.relays.preflight import choose_relays
 from ppsmoke.request import Model, open_model
 from ppsmoke.split_naming import part_names
 from ppsmoke.stub_model import is_stub_model
@@ -35,14 +38,12 @@ from ppsmoke.vast.bad_machines import bad_machines_file, read_bad_machines
 from ppsmoke.vast.call_log import CallLog
 from ppsmoke.vast.client import VastClient
 from ppsmoke.vast.command_options import RentalCommand, is_loopback
-from ppsmoke.vast.interruptible import run_interruptibly
 from ppsmoke.vast.journal import journal_dir, read_journals
 from ppsmoke.vast.lease_owner import Life, life
 from ppsmoke.vast.market import StageOffers
 from ppsmoke.vast.options import RentalOptions
 from ppsmoke.vast.plan_text import describe_offers, offers_json
 from ppsmoke.vast.records import Instance, Offer
-from ppsmoke.vast.relay_check import check_relay_url, usable_relays
 from ppsmoke.vast.run import RentalReport, RentedRun
 from ppsmoke.vast.service import SeenInstances, VastService, service_of
 from ppsmoke.vast.ship import ship_environment
@@ -93,6 +94,7 @@ class _Terms:
 
     image_gb: float
     relay_urls: tuple[str, ...]
+    relay_token: str = field(repr=False)
 
     @classmethod
     def of(cls, rental: RentalCommand) -> _Terms:
@@ -111,6 +113,7 @@ class _Terms:
         return cls(
             image_gb=DEFAULT_IMAGE_GB if rental.image_gb is None else rental.image_gb,
             relay_urls=tuple(dict.fromkeys(check_relay_url(url) for url in rental.relay_urls)),
+            relay_token=check_relay_token(rental.relay_token) if rental.relay_urls else "",
         )
 
 
@@ -263,11 +266,9 @@ class _Attempt:
         if self.service.on_this_machine and not self.terms.relay_urls:
             self.terminal.line("relay        none: the machines are processes here")
             return ()
-        self.terminal.waiting("asking the relays")
-        answers = await usable_relays(self.terms.relay_urls)
-        for answer in answers:
-            self.terminal.line(f"relay        {answer.describe()}")
-        return tuple(answer.url for answer in answers)
+        return await choose_relays(
+            self.terms.relay_urls, self.terms.relay_token, self.options, self.terminal, otherwise="nothing was rented"
+        )
 
     def _rental_options(
         self,
@@ -297,6 +298,7 @@ class _Attempt:
             image_gb=self.terms.image_gb,
             index_url=rental.index_url,
             relay_urls=relays,
+            relay_token=self.terms.relay_token,
             files=files,
             loopback_only=self.service.on_this_machine,
             max_price=rental.max_price,

@@ -107,6 +107,10 @@ Relays = Annotated[
     list[str] | None,
     option("--relay-url", metavar="URL", panel=_PANEL, text="iroh relay; repeatable; default: the public ones."),
 ]
+RelayToken = Annotated[
+    str | None,
+    option("--relay-token", metavar="TOKEN", panel=_PANEL, text="What these relays ask for; else PP_RELAY_TOKEN."),
+]
 OrphanTimeout = Annotated[
     int,
     number(
@@ -176,6 +180,7 @@ class RentalCommand:
     ship: bool = False
     index_url: str = ""
     relay_urls: tuple[str, ...] = ()
+    relay_token: str = field(default="", repr=False)
     orphan_timeout: int = 600
     replacements: int = 3
 
@@ -221,7 +226,7 @@ _RENTING_ONLY = frozenset(
             "ship",
             "index_url",
         ),
-        *("relay_url", "orphan_timeout", "replacements"),
+        *("orphan_timeout", "replacements"),
     }
 )
 _RENTING_AND_TEARDOWN = frozenset({"api_key", "yes", "vast_url", "time_scale"})
@@ -245,6 +250,10 @@ def check_combination(given: Mapping[str, str]) -> None:
             remedy="--seed runs all stages on this machine, --vastai on rented GPUs.",
         )
     (mode,) = modes
+    if "relay_token" in given and "relay_url" not in given:
+        raise UsageError(
+            "--relay-token is for relays of your own, and none is named", remedy="Name them with --relay-url."
+        )
     if mode == "--seed":
         _refuse(given, _RENTING_ONLY | _RENTING_AND_TEARDOWN, "is about renting, and --seed rents nothing")
     if mode != "--teardown":

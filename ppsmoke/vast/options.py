@@ -29,8 +29,8 @@ class RentalOptions:
     bring `version`, as NodeTerms has it, or with `ship` the caller's own code; `index_url` for pip, empty for its own.
 
     How they reach us. `files`: what they may read of this machine, by name, such as a model that is nowhere else.
-    `relay_urls`: the relays of all endpoints. `loopback_only`: the machines are processes of this
-    one, as an emulator's are.
+    `relay_urls`: the relays of all endpoints, and `relay_token` what they ask for. `loopback_only`: the machines are
+    processes of this one, as an emulator's are.
 
     Money, in USD. `max_price`: per hour, of all machines together, also after replacements. `max_spend`: of the run.
 
@@ -54,6 +54,7 @@ class RentalOptions:
     index_url: str = ""
     files: Mapping[str, Path] = field(default_factory=dict)
     relay_urls: tuple[str, ...] = ()
+    relay_token: str = field(default="", repr=False)
     loopback_only: bool = False
     max_price: float | None = None
     max_spend: float | None = None

@@ -51,6 +51,7 @@ class RentedNodes:
         self.network = Network(
             loopback_only=renting.loopback_only,
             relay_urls=renting.relay_urls,
+            relay_token=renting.relay_token,
             membership=local_config(silence_s) if renting.loopback_only else wan_config(silence_s),
             remote=True,
             files=renting.files,
@@ -61,7 +62,7 @@ class RentedNodes:
         self._watching: list[asyncio.Task[None]] = []
         self._failed_machines: dict[int, str] = {}
         self._lost: set[int] = set()
-        self._secrets = set(renting.secrets)
+        self._secrets = set(renting.secrets) | ({renting.relay_token} if renting.relay_token else set())
         self._ending = False
         # Set by `start`.
         self._site: Site
@@ -237,6 +238,7 @@ class RentedNodes:
             settings={
                 **node_deadlines(options.deadlines),
                 "PP_FAR": "0" if renting.loopback_only else "1",
+                "PP_RELAY_TOKEN": renting.relay_token,
                 "PP_DEVICE": options.device,
                 "PP_WORKER_STUB": "1" if options.model.stub else "0",
             },

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ppsmoke.errors import PpError, VastKeyRejected, VastRequestRefused
+from ppsmoke.interruptible import run_interruptibly
 from ppsmoke.orchestrator.result import error_json
 from ppsmoke.signals import ending_signals, exit_on_signals, interruption
 from ppsmoke.terminal import Terminal
 from ppsmoke.vast.asking import ask, can_ask
 from ppsmoke.vast.client import VastClient
 from ppsmoke.vast.command_options import RentalCommand
-from ppsmoke.vast.interruptible import run_interruptibly
 from ppsmoke.vast.journal import journal_dir
 from ppsmoke.vast.lease_book import LeaseBook
 from ppsmoke.vast.lease_labels import check_scope, stage_of

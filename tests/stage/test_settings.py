@@ -32,6 +32,7 @@ OPTIONAL = {
     "PP_STOP_TIMEOUT": ("5", "stop_timeout", 5.0),
     "PP_SILENCE_LIMIT": ("6", "silence_limit", 6.0),
     "SEED_RELAY": ("https://a.test/, https://b.test/", "seed_relay", ("https://a.test/", "https://b.test/")),
+    "PP_RELAY_TOKEN": ("a-secret", "relay_token", "a-secret"),
     "PP_FAR": ("1", "far", True),
     "PP_HEARD_FILE": ("/root/heard", "heard_file", "/root/heard"),
 }

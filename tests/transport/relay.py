@@ -24,9 +24,11 @@ _KEY_BYTES = 32
 
 
 class Relay:
-    """`sent`: datagram frames that were passed on. `came`: the keys of all clients so far."""
+    """`sent`: datagram frames that were passed on. `came`: the keys of all clients so far. `token`: what clients must
+    have; none: they need nothing."""
 
-    def __init__(self) -> None:
+    def __init__(self, token: str = "") -> None:
+        self.token = token
         self.url = ""
         self.sent = 0
         self.came: set[bytes] = set()
@@ -37,14 +39,18 @@ class Relay:
         try:
             head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
             headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:])}
-            if "sec-websocket-key" in headers:
+            is_client = "sec-websocket-key" in headers
+            if is_client and self.token and headers.get("authorization") != f"Bearer {self.token}":
+                writer.write(b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+                await writer.drain()
+            elif is_client:
                 await self._serve_client(reader, writer, headers)
             else:
                 status = "204 No Content" if "/generate_204" in head[0] else "200 OK"
                 writer.write(f"HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode())
                 await writer.drain()
-        except (ConnectionError, asyncio.IncompleteReadError):
-            pass  # the client has gone
+        except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            pass  # the client has gone, or the relay ends
         finally:
             with suppress(ConnectionError):
                 writer.close()
@@ -92,9 +98,9 @@ class Relay:
 
 
 @contextmanager
-def relay() -> Iterator[Relay]:
+def relay(token: str = "") -> Iterator[Relay]:
     """A relay in a thread of its own; its `url` is what endpoints are told."""
-    made = Relay()
+    made = Relay(token)
     loop = asyncio.new_event_loop()
     ready, over = threading.Event(), asyncio.Event()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import threading
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ import pytest
 
 from ppsmoke.vast.lease_labels import stage_label
 from tests.cli.kit import PATIENCE_S
+from tests.transport.relay import relay
 from tests.vast.commanding import STUB, Office, office
 from tests.vast.emulated import KEY
 
@@ -127,14 +129,14 @@ def test_a_start_warns_of_what_earlier_runs_left(tmp_path: Path) -> None:
 
 
 @contextmanager
-def relay(status: int) -> Iterator[str]:
-    """What answers /ping with `status`."""
+def no_relay(status: int) -> Iterator[str]:
+    """What answers with `status`."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
-            self.send_response(status if self.path == "/ping" else 404)
+            self.send_response(status)
             self.send_header("Content-Length", "0")
             self.end_headers()
 
@@ -153,18 +155,18 @@ def relay(status: int) -> Iterator[str]:
 
 
 def test_a_relay_that_is_none_is_refused_before_anything_is_rented(tmp_path: Path) -> None:
-    with office(tmp_path) as shop, relay(404) as other:
+    with office(tmp_path) as shop, no_relay(404) as other:
         said = shop.run(*RENT, "--relay-url", other)
-        said.refused(1, f"the relay {other} is no relay: it answered /ping with status 404; nothing was rented")
+        said.refused(1, f"the relay {other} is no relay: it answered with status 404; nothing was rented")
         gone = shop.run(*RENT, "--relay-url", "http://127.0.0.1:9")
         gone.refused(1, "the relay http://127.0.0.1:9 cannot be reached", "--relay-url")
         assert shop.calls("create") == 0
 
 
-def test_a_relays_round_trip_is_shown(tmp_path: Path) -> None:
-    with office(tmp_path) as shop, relay(200) as good:
-        said = shop.run(*RENT, "--relay-url", f"{good}/", "--max-spend", "0.01")
-        assert f"relay        {good} answers in " in said.err
+def test_what_a_relay_is_worth_is_shown(tmp_path: Path) -> None:
+    with office(tmp_path) as shop, relay() as good:
+        said = shop.run(*RENT, "--relay-url", f"{good.url}/", "--max-spend", "0.01")
+        assert re.search(rf"relay        {good.url} answers in .* and carries .* MB/s", said.err)
 
 
 # ---- the user's yes

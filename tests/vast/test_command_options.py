@@ -24,6 +24,8 @@ def given(*names: str) -> dict[str, str]:
         (("api_key", "seed"), "--api-key is about renting"),
         (("seed", "yes"), "--yes is about renting"),
         (("seed", "vast_url"), "--vast-url is about renting"),
+        (("seed", "relay_token"), "--relay-token is for relays of your own"),
+        (("vastai", "relay_token"), "--relay-token is for relays of your own"),
         (("seed", "label"), "--label belongs to --teardown"),
         (("vastai", "everything"), "--everything belongs to --teardown"),
         (("vastai", "verify"), "--verify has no place beside --vastai"),
@@ -46,6 +48,7 @@ def test_what_makes_no_sense_is_refused(names: tuple[str, ...], says: str) -> No
     "names",
     [
         ("seed", "num_stages", "verify", "boot_timeout", "as_json", "members", "budget"),
+        ("seed", "relay_url", "relay_token"),
         ("vastai", "num_stages", "api_key", "gpu", "max_price", "max_spend", "yes", "plan", "budget", "relay_url"),
         ("teardown", "label", "yes", "api_key", "vast_url", "time_scale", "as_json", "quiet", "debug"),
         ("teardown", "everything"),

@@ -1,0 +1,33 @@
+"""Local nodes that meet through a relay, as far ones would."""
+
+from __future__ import annotations
+
+from tests.e2e.kit import Box, stub_text
+from tests.transport.relay import relay
+
+MODEL = "stub:layers=8"
+TOKEN = "a-secret-of-the-relay"
+
+
+def test_nodes_meet_through_a_relay_that_wants_a_token(box: Box) -> None:
+    with relay(TOKEN) as made:
+        program = box.start(
+            *("--seed", "--model", MODEL, "--prompt", "hello", "--max-tokens", "20", "--debug"),
+            *("--relay-url", made.url),
+            env={"PP_RELAY_TOKEN": TOKEN},
+        )
+        done = program.end()
+    assert done.expect(0).text == stub_text("hello", 20, MODEL)
+    assert f"relay        {made.url} answers in " in done.err
+    assert made.sent > 0
+    assert TOKEN not in done.err
+    assert "public" not in done.err
+
+
+def test_a_relay_that_does_not_let_us_in_ends_the_run_before_anything_is_started(box: Box) -> None:
+    with relay(TOKEN) as made:
+        done = box.run("--seed", "--model", MODEL, "--relay-url", made.url, "--relay-token", "another-one")
+        done.failed(1, f"the relay {made.url} refuses the token; nothing was started")
+        assert "PP_RELAY_TOKEN" in done.err
+        assert "another-one" not in done.err
+        assert made.came == set()
