@@ -78,6 +78,13 @@ class Totals:
     billed_after: float = 0.0
     by_fault: Counter[str] = field(default_factory=Counter)
 
+    def add(self, other: Totals) -> None:
+        self.cases += other.cases
+        self.held += other.held
+        self.teardowns += other.teardowns
+        self.billed_after += other.billed_after
+        self.by_fault.update(other.by_fault)
+
     def describe(self) -> str:
         return (
             f"fault matrix: {self.cases} cases of {len(self.by_fault)} kinds ({self.held} runs held their machines, "
