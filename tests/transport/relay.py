@@ -11,6 +11,8 @@ import asyncio
 import base64
 import hashlib
 import os
+import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -141,3 +143,16 @@ def _write(writer: asyncio.StreamWriter, body: bytes, opcode: int = _BINARY) -> 
     length = bytes([len(body)]) if len(body) < 126 else bytes([126]) + len(body).to_bytes(2, "big")
     with suppress(ConnectionError):
         writer.write(bytes([0x80 | opcode]) + length + body)
+
+
+async def _serve_for_ever(address: str, port: int) -> None:
+    made, over = Relay(), asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, over.set)
+    server = await asyncio.start_server(made.serve, address, port)
+    await over.wait()
+    server.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(_serve_for_ever(sys.argv[1], int(sys.argv[2])))

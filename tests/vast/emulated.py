@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
@@ -30,7 +30,7 @@ from tests.vast_emulator.faults import FaultPlan, parse_faults
 from tests.vast_emulator.limits import RateLimits
 from tests.vast_emulator.nodes import Nodes
 from tests.vast_emulator.rows import make_offers
-from tests.vast_emulator.server import serving
+from tests.vast_emulator.server import Server, serving
 from tests.vast_emulator.service import Service
 
 KEY = "emulated-key"
@@ -93,8 +93,12 @@ async def emulated(
     seed: int = 1,
     nodes: Nodes | None = None,
     limits: float = 1.0,
+    serve: Callable[[Service], AbstractContextManager[Server]] = serving,
 ) -> AsyncIterator[Emulated]:
-    """An emulator with two instances that are not ours, one of them of another run of this tool."""
+    """An emulator with two instances that are not ours, one of them of another run of this tool.
+
+    `serve`: gives it its address.
+    """
     clock = ServiceClock(scale)
     offers = make_offers(60, seed)
     service = Service(
@@ -110,7 +114,7 @@ async def emulated(
         for offer, label in zip(offers[-2:], (FOREIGN_LABEL, OTHER_RUN_LABEL), strict=True)
     ]
     service.account.set_nodes(nodes)
-    with serving(service) as server:
+    with serve(service) as server:
         yield Emulated(service, server.url, scale, timeout_s, foreign=foreign)
 
 

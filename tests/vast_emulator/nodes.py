@@ -47,7 +47,7 @@ class ProcessNodes:
     """Each instance has a directory of its own as home and working directory; programs come from this PATH."""
 
     def __init__(self, path: str | None = None) -> None:
-        self._path = path or os.environ.get("PATH", os.defpath)
+        self.path = path or os.environ.get("PATH", os.defpath)
         self._root = Path(tempfile.mkdtemp(prefix="vast-emulator-"))
         self._boxes: dict[int, _Box] = {}
 
@@ -55,7 +55,7 @@ class ProcessNodes:
         home = self._root / str(instance_id)
         home.mkdir()
         variables = {name: value for name, value in environment.items() if not name.startswith("-")}
-        own = {"PATH": self._path, "HOME": str(home), "LANG": "C.UTF-8", "PYTHONUNBUFFERED": "1"}
+        own = {"PATH": self.path, "HOME": str(home), "LANG": "C.UTF-8", "PYTHONUNBUFFERED": "1"}
         with (home / "output.log").open("wb") as output:
             try:
                 process = subprocess.Popen(

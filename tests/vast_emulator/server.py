@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from tests.vast_emulator.answers import text_answer
@@ -22,9 +24,18 @@ class Server(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 64
 
-    def __init__(self, service: Service, port: int = 0, latency_s: float = 0.0) -> None:
-        """`latency_s`: how much later each call is heard, in real seconds."""
-        super().__init__(("127.0.0.1", port), _Handler)
+    def __init__(
+        self,
+        service: Service,
+        port: int = 0,
+        latency_s: float = 0.0,
+        *,
+        address: str = "127.0.0.1",
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """`latency_s`: how much later each call is heard, in real seconds. `tls`: under https instead of http."""
+        super().__init__((address, port), _Handler)
+        self._tls = tls
         self.service = service
         self.latency_s = latency_s
         self.closing = threading.Event()
@@ -32,7 +43,14 @@ class Server(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}"
+        scheme = "http" if self._tls is None else "https"
+        return f"{scheme}://{self.server_address[0]}:{self.server_address[1]}"
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        connection, client = super().get_request()
+        if self._tls is not None:  # shaking hands is for the connection's own thread
+            connection = self._tls.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
+        return connection, client
 
     def server_close(self) -> None:
         self.closing.set()
@@ -42,7 +60,13 @@ class Server(ThreadingHTTPServer):
 @contextmanager
 def serving(service: Service, port: int = 0, latency_s: float = 0.0) -> Iterator[Server]:
     """The service under an address of this machine, until the end of the block."""
-    server = Server(service, port, latency_s)
+    with running(Server(service, port, latency_s)) as server:
+        yield server
+
+
+@contextmanager
+def running(server: Server) -> Iterator[Server]:
+    """The server answers, until the end of the block."""
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
     try:
@@ -60,7 +84,7 @@ class _Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
 
     def handle(self) -> None:
-        with suppress(ConnectionError):  # a client that has gone is its own affair
+        with suppress(ConnectionError, ssl.SSLError):  # a client that has gone is its own affair
             super().handle()
 
     def _handle(self) -> None:

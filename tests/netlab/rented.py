@@ -1,0 +1,147 @@
+"""`pp-smoke-run --vastai` in a lab: the caller, the service and each rented machine on a host of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ppsmoke.cache_dir import default_cache_dir
+from tests.e2e.kit import CLI, Box, Done, Program
+from tests.netlab.lab import Host, Lab
+from tests.netlab.link_model import LinkSettings
+from tests.netlab.nat import Nat
+from tests.netlab.relays import RelayServer, relay_on
+from tests.vast.emulated import KEY, Emulated, emulated
+from tests.vast.rented import machines
+from tests.vast_emulator.nodes import ProcessNodes
+from tests.vast_emulator.server import Server, running
+from tests.vast_emulator.service import Service
+
+SCALE = 0.01
+PATIENCE_S = 300.0
+
+
+@dataclass
+class Town:
+    """The hosts of a chain. `stages`: where the machine of each stage is; `nat` None: they are on the open internet."""
+
+    lab: Lab
+    caller: Host
+    stages: list[Host]
+    service: Host
+    relay_host: Host
+    relay: RelayServer
+
+    def host_of(self, stage: int) -> Host:
+        return self.stages[stage]
+
+
+@contextmanager
+def town(
+    stages: int,
+    *,
+    relay: str,
+    nat: Nat | None = Nat.PORT_PRESERVING,
+    nats: Mapping[int, Nat] | None = None,
+    link: LinkSettings | None = None,
+    seed: int = 0,
+) -> Iterator[Town]:
+    """Caller and stages, each behind a router of its own, and a relay that answers.
+
+    `nats`: routers of some stages that differ from `nat`. `link`: of the caller and of every stage. Raises NoLab,
+    NotBuilt.
+    """
+    with Lab(seed=seed) as lab, relay_on(relay_host := lab.host("relay"), relay) as server:
+        service = lab.host("service")
+        caller = lab.host("caller", nat=nat, link=link)
+        hosts = [lab.host(f"stage-{i}", nat=(nats or {}).get(i, nat), link=link) for i in range(stages)]
+        yield Town(lab, caller, hosts, service, relay_host, server)
+        assert not (left := lab.processes()) or left == _of(server), f"processes left in the lab: {left}"
+
+
+def _of(server: RelayServer) -> list[int]:
+    return [] if server.pid is None else [server.pid]
+
+
+class Machines(ProcessNodes):
+    """Instances that live on the hosts of a town: the one of stage i on host i."""
+
+    def __init__(self, place: Town, path: str, more: Mapping[str, str]) -> None:
+        super().__init__(path)
+        self._place = place
+        self._more = dict(more)
+
+    def start(self, instance_id: int, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        """See Nodes."""
+        host = self._place.host_of(int(environment["STAGE"]))
+        super().start(instance_id, host.command(*command), {**environment, **self._more})
+
+
+@dataclass
+class RentedChain:
+    """A command that was run. `left`: what the service's ledger shows alive of it."""
+
+    done: Done
+    cloud: Emulated
+    left: list[str] = field(default_factory=list)
+
+
+def rent(
+    place: Town,
+    box: Box,
+    folder: Path,
+    *arguments: str,
+    act: Callable[[Program], Done] | None = None,
+    node_program: str | None = None,
+) -> RentedChain:
+    """Run the command on the caller's host until its end; `act` may do things to it meanwhile.
+
+    The machines find this checkout and the model cache of this one, so that nothing is installed or fetched.
+    """
+    folder.mkdir(exist_ok=True)
+    certificate, context = _certificate(folder, place.service.address)
+    trusted = {"SSL_CERT_FILE": str(certificate), "NO_PROXY": "*", "no_proxy": "*"}
+    more = {**trusted, "PP_SMOKE_CACHE": str(default_cache_dir()), "RUST_BACKTRACE": "0"}
+
+    @contextmanager
+    def serve(service: Service) -> Iterator[Server]:
+        with place.service.inside():
+            server = Server(service, address=place.service.address, tls=context)
+        with running(server):
+            yield server
+
+    async def scenario() -> RentedChain:
+        async with emulated(scale=SCALE, nodes=nodes, serve=serve) as cloud:
+            program = box.start(
+                *("--vastai", "--vast-url", cloud.url, "--time-scale", str(SCALE), "--relay-url", place.relay.url),
+                *("--num-stages", str(len(place.stages)), *arguments),
+                program=place.caller.command(*CLI),
+                env={**more, "VAST_API_KEY": KEY},
+            )
+            done = await asyncio.to_thread(act or (lambda program: program.end(PATIENCE_S)), program)
+            left = await asyncio.to_thread(cloud.left)
+            return RentedChain(done, cloud, left)
+
+    with machines(folder, *([node_program] if node_program else [])) as plain:
+        nodes = Machines(place, plain.path, more)
+        try:
+            return asyncio.run(scenario())
+        finally:
+            nodes.close()
+
+
+def _certificate(folder: Path, address: str) -> tuple[Path, ssl.SSLContext]:
+    """Of a service at this address, signed by itself."""
+    certificate, key = folder / "service.pem", folder / "service.key"
+    if not certificate.exists():
+        made = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+        made += ["-days", "2", "-subj", f"/CN={address}", "-addext", f"subjectAltName=IP:{address}"]
+        subprocess.run([*made, "-keyout", str(key), "-out", str(certificate)], check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    return certificate, context

@@ -1,0 +1,70 @@
+"""Rented chains whose caller and machines cannot see each other, each on a host behind a router of its own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.kit import Box
+from tests.netlab.nat import Nat
+from tests.netlab.rented import PATIENCE_S, RentedChain, Town, rent, town
+
+pytestmark = [pytest.mark.real_model, pytest.mark.usefixtures("lab_possible")]
+
+MODEL = "smollm2:135m"
+ASKED = ("--model", MODEL, "--prompt", "Say hello", "--max-tokens", "12", "--context", "256", "--json")
+SLOW = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def one_process(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], dict[str, Any]]:
+    """What a local run says, which compares itself with one process."""
+
+    @cache
+    def run() -> dict[str, Any]:
+        box = Box(tmp_path_factory.mktemp("local"))
+        done = box.run("--seed", "--num-stages", "2", *ASKED, "--verify", deadline_s=PATIENCE_S)
+        box.close()
+        said = done.expect(0).json
+        assert said["verify"]["equal"]
+        return said
+
+    return run
+
+
+def paths(chain: RentedChain) -> set[str]:
+    """The kinds of path that the last membership table shows between the caller and the stages."""
+    table = chain.done.err.rpartition("members at the end")[2]
+    return set(re.findall(r"  (?:First|Middle|Last) .* (relay|direct) ", table))
+
+
+def answered(place: Town, box: Box, folder: Path, said: dict[str, Any]) -> RentedChain:
+    """A run of the town's chain that ended well and left nothing, with the tokens of one process."""
+    chain = rent(place, box, folder, *ASKED, "--debug")
+    body = chain.done.expect(0).json
+    assert chain.left == []
+    assert (body["tokens"], body["text"]) == (said["tokens"], said["text"])
+    return chain
+
+
+@pytest.mark.parametrize("stages", [pytest.param(2, marks=SLOW), 3, pytest.param(5, marks=SLOW)])
+def test_through_symmetric_routers_the_chain_goes_over_the_relay(
+    stages: int, relay_kind: str, box: Box, tmp_path: Path, one_process: Callable[[], dict[str, Any]]
+) -> None:
+    with town(stages, relay=relay_kind, nat=Nat.SYMMETRIC) as place:
+        chain = answered(place, box, tmp_path / "run", one_process())
+    assert paths(chain) == {"relay"}
+
+
+@SLOW
+def test_where_no_udp_passes_the_relay_does(
+    relay_kind: str, box: Box, tmp_path: Path, one_process: Callable[[], dict[str, Any]]
+) -> None:
+    with town(3, relay=relay_kind, nat=Nat.NO_UDP) as place:
+        chain = answered(place, box, tmp_path / "run", one_process())
+    assert paths(chain) == {"relay"}

@@ -1,0 +1,44 @@
+"""The shaper carries what links are asked to carry."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+
+from tests.netlab.lab import Lab
+from tests.netlab.link_model import LinkSettings
+
+_WAIT_S = 60.0
+
+
+def test_bytes_that_pass_a_limited_link_arrive_whole_and_no_faster_than_its_rate(lab: Lab) -> None:
+    rate = 40e6
+    sender = lab.host("sender", link=LinkSettings(delay_s=0.01, rate_bit_s=rate))
+    receiver = lab.host("receiver", link=LinkSettings(delay_s=0.01))
+    sent = bytes(range(256)) * 8192  # 2 MiB
+    with receiver.inside():
+        door = socket.create_server((receiver.address, 4000))
+    with sender.inside():
+        line = socket.socket()
+    got = bytearray()
+    with door, line:
+        line.settimeout(_WAIT_S)
+        began = time.monotonic()
+        line.connect((receiver.public_address, 4000))
+        connection, _ = door.accept()
+        with connection:
+            connection.settimeout(_WAIT_S)
+
+            def send() -> None:
+                line.sendall(sent)
+                line.shutdown(socket.SHUT_WR)
+
+            thread = threading.Thread(target=send)
+            thread.start()
+            while data := connection.recv(1 << 20):
+                got += data
+            took_s = time.monotonic() - began
+            thread.join(_WAIT_S)
+    assert bytes(got) == sent
+    assert took_s >= len(sent) * 8 / rate
