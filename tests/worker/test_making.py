@@ -133,7 +133,7 @@ def test_a_cache_that_cannot_grow_costs_a_message_and_nothing_else(tmp_path: Pat
     assert "Traceback" not in said
 
 
-def test_a_cache_that_is_broken_costs_a_message_and_nothing_else(tmp_path: Path) -> None:
+def test_a_cache_that_is_damaged_costs_a_message_and_the_next_worker_begins_anew(tmp_path: Path) -> None:
     database = new_database(tmp_path)
     assert compile_with(database) == ""
     whole = bytearray(database.read_bytes())
@@ -141,4 +141,7 @@ def test_a_cache_that_is_broken_costs_a_message_and_nothing_else(tmp_path: Path)
     database.write_bytes(whole)
     said = compile_with(database)
     assert said.count("kernels are no longer cached") == 1
+    assert "damaged, removed" in said
     assert "Traceback" not in said
+    assert not database.exists()
+    assert compile_with(new_database(tmp_path)) == ""

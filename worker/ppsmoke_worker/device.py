@@ -6,11 +6,13 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Mapping, MutableMapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 from ppsmoke.cache_dir import default_cache_dir
 from ppsmoke.errors import DeviceUnavailable
+from ppsmoke_worker.cache_file import remove_if_damaged
 from ppsmoke_worker.compiler import CpuCompiler, find_compiler
 
 # What tinygrad 0.14.0 reads from the environment at import or while it builds kernels. Many are everyday names of other
@@ -69,18 +71,26 @@ def _use_cache(env: MutableMapping[str, str], cache_dir: Path, key: str) -> None
     path = cache_dir / "kernels" / f"{key}.db"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        connection = sqlite3.connect(path, timeout=10, isolation_level=None)
         try:
-            connection.execute("CREATE TABLE IF NOT EXISTS pp_smoke_run (opened INTEGER)")
-            connection.execute("BEGIN IMMEDIATE")
-            connection.execute("ROLLBACK")
-        finally:
-            connection.close()
+            _open_cache(path)
+        except sqlite3.Error as error:
+            if not remove_if_damaged(path, error):
+                raise
+            print(f"the kernel cache was damaged and begins anew: {path}: {error}", file=sys.stderr, flush=True)
+            _open_cache(path)
     except (OSError, sqlite3.Error) as error:
         print(f"kernels are not cached: {path}: {error}", file=sys.stderr, flush=True)
         env["CACHELEVEL"] = "0"
         return
     env["CACHEDB"] = str(path)
+
+
+def _open_cache(path: Path) -> None:
+    """Make it, or show that it can be written. Raises sqlite3.Error."""
+    with closing(sqlite3.connect(path, timeout=10, isolation_level=None)) as connection:
+        connection.execute("CREATE TABLE IF NOT EXISTS pp_smoke_run (opened INTEGER)")
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("ROLLBACK")
 
 
 def _first_that_works(env: Mapping[str, str], cache_dir: Path) -> tuple[str, str]:

@@ -14,9 +14,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
+from pathlib import Path
 from typing import Any, BinaryIO
 
 from tinygrad import device, helpers
+
+from ppsmoke_worker.cache_file import remove_if_damaged
 
 # Whoever makes it may have been stopped (Ctrl-Z): then it is made twice, which harms nobody.
 _PATIENCE_S = 30.0
@@ -100,10 +103,12 @@ def _put(table: str, key: Any, value: Any, prepickled: bool = False) -> Any:
 
 
 def _give_up(error: Exception) -> None:
-    print(f"kernels are no longer cached: {os.environ.get('CACHEDB')}: {error}", file=sys.stderr, flush=True)
     helpers.CACHELEVEL.value = 0
     connection, helpers._db_connection = helpers._db_connection, None
     if connection is not None:
         # Open, its transaction would keep all other workers waiting.
         with suppress(sqlite3.Error):
             connection.close()
+    path = os.environ.get("CACHEDB", "")
+    fate = ": damaged, removed" if remove_if_damaged(Path(path), error) else ""
+    print(f"kernels are no longer cached: {path}{fate}: {error}", file=sys.stderr, flush=True)
