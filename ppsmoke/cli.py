@@ -15,20 +15,17 @@ from typing import Annotated, Any
 import typer
 
 from ppsmoke import __version__
+from ppsmoke.cli_group import ALL_OPTIONS, Invocation, OptionsGroup, forget_variables, with_origin
 from ppsmoke.cli_options import flag, number, option
-from ppsmoke.command_steps import RunCommand
-from ppsmoke.doctor import doctor_command
 from ppsmoke.errors import EnvironmentFault, Interrupted, PpError, RunFailed, UsageError
-from ppsmoke.membership.patience import LOCAL_SILENCE_S, WAN_SILENCE_S
 from ppsmoke.messages import Feedback
-from ppsmoke.models import DEFAULT_MODEL
+from ppsmoke.models import ALIASES, DEFAULT_MODEL
 from ppsmoke.models_command import models_app
-from ppsmoke.orchestrator.options import Deadlines
 from ppsmoke.orchestrator.result import error_json
-from ppsmoke.run_command import run_command
 from ppsmoke.signals import exit_on_signals, interruption, raise_on_signals
 from ppsmoke.standard_streams import open_missing_streams
 from ppsmoke.terminal import Terminal
+from ppsmoke.unloadable import unloadable
 from ppsmoke.vast import command_options as renting
 from ppsmoke.vast.offers import OfferWishes, Strategy
 from ppsmoke.vast.stage_request import DEFAULT_IMAGE
@@ -38,10 +35,22 @@ _MODEL = "Model and prompt"
 _SAMPLING = "Sampling"
 _OUTPUT = "Output"
 _TIME = "Deadlines, in seconds"
+_MORE = "More"
+_RARE = frozenset(
+    {
+        *(_TIME, renting.RARE_PANEL),
+        *("feedback", "raw", "members", "top_p", "sample_seed", "install_completion", "show_completion"),
+    }
+)
 _WISHES = OfferWishes()
 
+
+class _Root(OptionsGroup):
+    rare = _RARE
+
+
 app = typer.Typer(
-    add_completion=False,
+    cls=_Root,
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
@@ -66,9 +75,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _run_app(arguments: list[str]) -> int:
     raise_on_signals()
-    as_json, debug = "--json" in arguments, "--debug" in arguments
+    call = Invocation(dict(os.environ), as_json="--json" in arguments, debug="--debug" in arguments)
     try:
-        result = app(args=arguments, prog_name="pp-smoke-run", standalone_mode=False)
+        result = app(args=arguments, prog_name="pp-smoke-run", standalone_mode=False, obj=call)
         return result if isinstance(result, int) else 0
     except typer.Exit as ended:
         return ended.exit_code
@@ -79,24 +88,27 @@ def _run_app(arguments: list[str]) -> int:
         what = error.format_message().replace("Value error, ", "")
         hint = "A prompt goes behind --prompt; the commands are doctor and models." if "No such command" in what else ""
         hint = hint or f"See {' '.join(['pp-smoke-run', *_command(arguments)])} --help."
-        return _report(UsageError(what, remedy=hint), as_json=as_json, debug=debug)
+        return _report(UsageError(what, remedy=hint), call)
     except (KeyboardInterrupt, typer.Abort):
-        return _report(interruption(signal.SIGINT), as_json=as_json, debug=debug)
+        return _report(interruption(signal.SIGINT), call)
     except PpError as error:
-        return _report(error, as_json=as_json, debug=debug)
+        return _report(with_origin(error, call.origins), call)
     except BrokenPipeError:
         return 0
-    except SystemExit:
-        # The command line's library ends like this when the reader of a help or a list went away.
-        return 0
+    except SystemExit as end:
+        # The command line's library ends like this when the reader of a help or a list went away, and after it wrote
+        # or printed a completion script.
+        return int(end.code or 0) if any("-completion" in argument for argument in arguments) else 0
+    except ImportError as error:
+        return _report(unloadable(error), call)
     except OSError as error:
-        return _report(EnvironmentFault(f"the system refused: {error}"), as_json=as_json, debug=debug)
+        return _report(EnvironmentFault(f"the system refused: {error}"), call)
     except Exception as error:
         failure = RunFailed(
             f"unexpected {type(error).__name__}: {error}",
             remedy="This is a fault of pp-smoke-run; run again with --debug and report what it prints.",
         ).with_traceback(error.__traceback__)
-        return _report(failure, as_json=as_json, debug=debug)
+        return _report(failure, call)
 
 
 def _command(arguments: list[str]) -> list[str]:
@@ -106,10 +118,10 @@ def _command(arguments: list[str]) -> list[str]:
     return arguments[:1] if arguments[:1] in (["doctor"], ["models"]) else []
 
 
-def _report(error: PpError, *, as_json: bool, debug: bool) -> int:
+def _report(error: PpError, call: Invocation) -> int:
     exit_on_signals()
-    Terminal(debug=debug).error(error)
-    if as_json:
+    Terminal(debug=call.debug).error(error)
+    if call.as_json:
         with suppress(OSError):
             print(json.dumps({"exit_status": error.exit_status, "error": error_json(error)}))
     return error.exit_status
@@ -121,8 +133,20 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-def _time(*names: str, text: str, low: float = 0.1) -> Any:
-    return number(*names, kind=float, low=low, high=1e6, panel=_TIME, text=text, metavar="SECONDS")
+def _all_options(context: typer.Context, wanted: bool) -> None:
+    if wanted:
+        context.meta[ALL_OPTIONS] = True
+        print(context.get_help(), end="")
+        raise typer.Exit
+
+
+def _model_names() -> list[str]:
+    """What a shell offers behind --model."""
+    return list(ALIASES)
+
+
+def _time(*names: str, text: str, low: float = 0.1, panel: str = _TIME) -> Any:
+    return number(*names, kind=float, low=low, high=1e6, panel=panel, text=text, metavar="SECONDS")
 
 
 @app.callback(invoke_without_command=True)
@@ -130,9 +154,7 @@ def run(
     context_: typer.Context,
     seed: Annotated[bool, flag("--seed", panel=_RUN, text="Run all stages on this machine.")] = False,
     vastai: Annotated[bool, flag("--vastai", panel=_RUN, text="Run on rented GPUs of vast.ai, one a stage.")] = False,
-    teardown: Annotated[
-        bool, flag("--teardown", panel=_RUN, text="Destroy what earlier runs left rented, and stop.")
-    ] = False,
+    teardown: Annotated[bool, flag("--teardown", panel=_RUN, text="Destroy what earlier runs left rented.")] = False,
     num_stages: Annotated[
         int,
         number(
@@ -151,14 +173,14 @@ def run(
         option("--feedback", metavar="direct|orchestrator", panel=_RUN, text="Who feeds each token back."),
     ] = Feedback.DIRECT,
     device: Annotated[
-        str, option("--device", metavar="NAME", panel=_RUN, text="tinygrad device; default: the first that works.")
+        str, option("--device", metavar="NAME", panel=_RUN, text="tinygrad device (the first that works).")
     ] = "",
     hold: Annotated[
         bool,
         flag(
             "--hold",
             panel=_RUN,
-            text="Then serve each line of standard input, to its end. Ctrl-C while it waits: 0, in an answer: 130.",
+            text="Then serve every line of standard input.",
         ),
     ] = False,
     plan: Annotated[bool, flag("--plan", panel=_RUN, text="Print the run plan and stop.")] = False,
@@ -177,7 +199,8 @@ def run(
             "-m",
             metavar="MODEL",
             panel=_MODEL,
-            text=f"Alias, path, URL, or split's first part; {DEFAULT_MODEL}, rented {renting.RENTED_MODEL}.",
+            text=f"Name, path or URL; {DEFAULT_MODEL}, rented {renting.RENTED_MODEL}.",
+            autocompletion=_model_names,
         ),
     ] = None,
     max_tokens: Annotated[
@@ -189,9 +212,7 @@ def run(
     ] = 2048,
     temperature: Annotated[
         float,
-        number(
-            "--temperature", kind=float, low=0, high=1e6, metavar="T", panel=_SAMPLING, text="0: the likeliest token."
-        ),
+        number("--temperature", kind=float, low=0, high=1e6, metavar="T", panel=_MODEL, text="0: the likeliest token."),
     ] = 0.0,
     top_p: Annotated[
         float,
@@ -207,7 +228,7 @@ def run(
         bool, flag("--json", panel=_OUTPUT, text="One JSON object on stdout at the end, no stream.")
     ] = False,
     members: Annotated[
-        bool, flag("--members", panel=_OUTPUT, text="Who is alive, on stderr: after boot, on change, at the end.")
+        bool, flag("--members", panel=_OUTPUT, text="Who is alive, on stderr, and every change.")
     ] = False,
     quiet: Annotated[bool, flag("--quiet", "-q", panel=_OUTPUT, text="Only the text, and errors.")] = False,
     debug: Annotated[bool, flag("--debug", panel=_OUTPUT, text="Every detail, and tracebacks.")] = False,
@@ -252,21 +273,38 @@ def run(
     silence_timeout: Annotated[
         float | None, _time("--silence-timeout", text="A silent stage counts as dead; 5, rented 30.", low=1)
     ] = None,
-    budget: Annotated[float | None, _time("--budget", text="The whole run, rented from the first create; off.")] = None,
+    budget: Annotated[
+        float | None, _time("--budget", panel=_RUN, text="Bound of the whole run; none by default.")
+    ] = None,
+    config: Annotated[
+        Path | None,
+        option("--config", metavar="FILE", panel=_MORE, text="TOML; default: ~/.config/pp-smoke-run/config.toml."),
+    ] = None,
+    help_all: Annotated[
+        bool,
+        option(
+            "--help-all", metavar="", panel=_MORE, text="The rare options too.", callback=_all_options, is_eager=True
+        ),
+    ] = False,
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version and stop.", callback=_version, is_eager=True)
+        bool,
+        option("--version", metavar="", panel=_MORE, text="Print the version.", callback=_version, is_eager=True),
     ] = False,
 ) -> int:
     """Cut a GGUF model into N stages, serve a prompt through them, print the text, leave nothing behind.
 
-    The generated text is the only thing on standard output.
+    Every option can also be set as PP_OPTION=... or in a config file: PP_NUM_STAGES=5, num-stages = 5.
 
     Exit statuses: 0 done, 1 run failed, 2 usage, 3 environment,
     4 something rented may be left, 130 SIGINT, 143 SIGTERM, 129 SIGHUP.
     """
     if context_.invoked_subcommand is not None:
         return 0
+    forget_variables(os.environ, context_.command.params)
     renting.check_combination(_given(context_))
+    if isinstance(context_.obj, Invocation):
+        for warning in context_.obj.warnings:
+            Terminal(quiet=quiet).line(warning)
     rental = renting.RentalCommand(
         api_key=api_key,
         vast_url=vast_url,
@@ -291,13 +329,13 @@ def run(
         ship=ship,
         index_url=index_url,
         relay_urls=tuple(relay_url or ()),
-        relay_token=_relay_token(relay_token),
+        relay_token=relay_token or "",
         orphan_timeout=orphan_timeout,
         replacements=replacements,
     )
     if teardown:
         return int(
-            _renting("teardown_command").teardown_command(
+            _later("vast.teardown_command").teardown_command(
                 rental, label=label, everything=everything, as_json=as_json, quiet=quiet, debug=debug
             )
         )
@@ -306,10 +344,9 @@ def run(
             "--hold reads its prompts from standard input, and so does --prompt -",
             remedy="Give the first prompt itself with --prompt.",
         )
-    if hold and verify:
-        raise UsageError("--hold and --verify exclude each other", remedy="Give exactly one of them.")
     far = not renting.is_loopback(vast_url) if vastai else bool(relay_url)
-    command = RunCommand(
+    patience = _later("membership.patience")
+    command = _later("command_steps").RunCommand(
         num_stages=num_stages,
         prompt=_read_prompt(prompt),
         system=system,
@@ -331,8 +368,8 @@ def run(
         debug=debug,
         log_dir=log_dir,
         relay_urls=tuple(relay_url or ()),
-        relay_token=_relay_token(relay_token),
-        deadlines=Deadlines(
+        relay_token=relay_token or "",
+        deadlines=_later("orchestrator.options").Deadlines(
             boot=boot_timeout,
             join=join_timeout or (180 if vastai else 30),
             ready=ready_timeout,
@@ -340,27 +377,32 @@ def run(
             token=token_timeout,
             stop=stop_timeout or (15 if vastai else 5),
             kill=kill_timeout,
-            silence=silence_timeout or (WAN_SILENCE_S if far else LOCAL_SILENCE_S),
+            silence=silence_timeout or (patience.WAN_SILENCE_S if far else patience.LOCAL_SILENCE_S),
             budget=budget,
         ),
     )
-    return int(_renting("command").vastai_command(command, rental)) if vastai else run_command(command)
-
-
-def _relay_token(given: str | None) -> str:
-    return os.environ.get("PP_RELAY_TOKEN", "").strip() if given is None else given
+    if vastai:
+        return int(_later("vast.command").vastai_command(command, rental))
+    return int(_later("run_command").run_command(command))
 
 
 def _given(context: typer.Context) -> dict[str, str]:
-    """The options that the user gave, by parameter, each in its longest form."""
-    written = {str(parameter.name): max(parameter.opts, key=len) for parameter in context.command.params}
-    sources = {name: context.get_parameter_source(name) for name in written}
-    return {name: written[name] for name, source in sources.items() if source and source.name == "COMMANDLINE"}
+    """The options that the user gave, by parameter: each in its longest form, or the place where it was set."""
+    origins = context.obj.origins if isinstance(context.obj, Invocation) else {}
+    given = {}
+    for parameter in context.command.params:
+        name = str(parameter.name)
+        source = context.get_parameter_source(name)
+        if source is None or source.name == "DEFAULT" or context.params.get(name) is False:
+            continue
+        given[name] = origins[name] if source.name == "DEFAULT_MAP" else max(parameter.opts, key=len)
+    return given
 
 
-def _renting(name: str) -> Any:
-    """A module, loaded only when something is rented: it needs an HTTP library, and a local run starts without."""
-    return import_module(f"ppsmoke.vast.{name}")
+def _later(name: str) -> Any:
+    """A module, loaded only when it is needed: help and completion need none of the network's and the model's
+    libraries, and a local run none of those that talk to vast.ai."""
+    return import_module(f"ppsmoke.{name}")
 
 
 app.add_typer(models_app, name="models")
@@ -379,7 +421,7 @@ def doctor(
 
     Exit status 0 when a local run can work, 3 when something it needs fails.
     """
-    return doctor_command(as_json=as_json, device=device)
+    return int(_later("doctor").doctor_command(as_json=as_json, device=device))
 
 
 def _read_prompt(prompt: str) -> str:

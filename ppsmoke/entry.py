@@ -7,7 +7,9 @@ import os
 import signal
 import sys
 
-ENVIRONMENT = 3
+from ppsmoke.errors import EnvironmentFault
+from ppsmoke.unloadable import unloadable
+from ppsmoke.wording import describe_error
 
 
 def pp_smoke_run() -> None:
@@ -35,9 +37,8 @@ def _begin(module: str) -> None:
     except ImportError as error:
         if "--debug" in sys.argv:
             raise
-        print(f"error: {_missing(error)} cannot be loaded: {error}", file=sys.stderr)
-        print("  fix: Install pp-smoke-run again, and see its README for platforms that lack wheels.", file=sys.stderr)
-        sys.exit(ENVIRONMENT)
+        print(*describe_error(unloadable(error)), sep="\n", file=sys.stderr)
+        sys.exit(EnvironmentFault.exit_status)
     if handled:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     main()
@@ -49,7 +50,3 @@ def _loads(module: str) -> bool:
     except ImportError:
         return False
     return True
-
-
-def _missing(error: ImportError) -> str:
-    return f"the package {error.name.partition('.')[0]}" if error.name else "a package"

@@ -27,7 +27,7 @@ def test_a_node_loads_only_what_it_needs() -> None:
 
 
 def test_a_run_reads_the_model_without_arrays_and_fetches_nothing_unasked() -> None:
-    found = loaded("ppsmoke.cli")
+    found = loaded("ppsmoke.cli, ppsmoke.run_command, ppsmoke.doctor")
     assert "typer" in found
     assert found.isdisjoint((*_OF_THE_WORKER, "httpx"))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated
 from urllib.parse import urlsplit
@@ -16,21 +16,21 @@ RENTED_MODEL = "llama3.2:1b"
 DEFAULT_MAX_SPEND = 1.0
 
 _PANEL = "Renting"
+RARE_PANEL = "Renting, rarely needed"
 _WISHES = OfferWishes()
 _MOST = 1e6
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 ApiKeyText = Annotated[
     str | None,
-    option(
-        "--api-key", metavar="KEY", panel=_PANEL, text="vast.ai key; else VAST_API_KEY, or the vast CLI's key file."
-    ),
+    option("--api-key", metavar="KEY", panel=_PANEL, text="Else VAST_API_KEY, or the vast CLI's key file."),
 ]
 Gpus = Annotated[
     list[str] | None, option("--gpu", metavar="NAME", panel=_PANEL, text='As "RTX 4090"; repeatable; default: any.')
 ]
 Offers = Annotated[
-    Strategy, option("--offers", metavar="cheapest|median", panel=_PANEL, text="Which of the fitting offers to take.")
+    Strategy,
+    option("--offers", metavar="cheapest|median", panel=RARE_PANEL, text="Which of the fitting offers to take."),
 ]
 MaxPrice = Annotated[
     float | None,
@@ -53,36 +53,40 @@ MaxSpend = Annotated[
         high=_MOST,
         metavar="USD",
         panel=_PANEL,
-        text="Most for the run; reached, all is destroyed.",
+        text="Most for the run, which then ends.",
     ),
 ]
 Countries = Annotated[
     list[str] | None,
-    option("--country", metavar="CC", panel=_PANEL, text="Only there, as US or US,CA; repeatable."),
+    option("--country", metavar="CC", panel=RARE_PANEL, text="Only there, as US or US,CA; repeatable."),
 ]
 NotCountries = Annotated[
-    list[str] | None, option("--not-country", metavar="CC", panel=_PANEL, text="Not there; repeatable.")
+    list[str] | None, option("--not-country", metavar="CC", panel=RARE_PANEL, text="Not there; repeatable.")
 ]
 MinReliability = Annotated[
     float,
-    number("--min-reliability", kind=float, low=0, high=1, metavar="R", panel=_PANEL, text="Of the host, 0 to 1."),
+    number("--min-reliability", kind=float, low=0, high=1, metavar="R", panel=RARE_PANEL, text="Of the host, 0 to 1."),
 ]
 MinCuda = Annotated[
     float,
-    number("--min-cuda", kind=float, low=0, high=100, metavar="V", panel=_PANEL, text="The newest its driver runs."),
+    number(
+        "--min-cuda", kind=float, low=0, high=100, metavar="V", panel=RARE_PANEL, text="The newest its driver runs."
+    ),
 ]
-MinDriver = Annotated[str, option("--min-driver", metavar="V", panel=_PANEL, text="NVIDIA driver, as 550.54.")]
+MinDriver = Annotated[str, option("--min-driver", metavar="V", panel=RARE_PANEL, text="NVIDIA driver, as 550.54.")]
 MinDown = Annotated[
     float,
-    number("--min-download", kind=float, low=0, high=_MOST, metavar="MBIT", panel=_PANEL, text="Mbit/s of the host."),
+    number(
+        "--min-download", kind=float, low=0, high=_MOST, metavar="MBIT", panel=RARE_PANEL, text="Mbit/s of the host."
+    ),
 ]
 MinUp = Annotated[
     float,
-    number("--min-upload", kind=float, low=0, high=_MOST, metavar="MBIT", panel=_PANEL, text="Mbit/s of the host."),
+    number("--min-upload", kind=float, low=0, high=_MOST, metavar="MBIT", panel=RARE_PANEL, text="Mbit/s of the host."),
 ]
-Unverified = Annotated[bool, flag("--unverified", panel=_PANEL, text="Also hosts that vast.ai did not verify.")]
-Datacenter = Annotated[bool, flag("--datacenter", panel=_PANEL, text="Only hosts in datacenters.")]
-Image = Annotated[str, option("--image", metavar="IMAGE", panel=_PANEL, text="Container image of the machines.")]
+Unverified = Annotated[bool, flag("--unverified", panel=RARE_PANEL, text="Also hosts that vast.ai did not verify.")]
+Datacenter = Annotated[bool, flag("--datacenter", panel=RARE_PANEL, text="Only hosts in datacenters.")]
+Image = Annotated[str, option("--image", metavar="IMAGE", panel=RARE_PANEL, text="Container image of the machines.")]
 ImageGb = Annotated[
     float | None,
     number(
@@ -91,25 +95,27 @@ ImageGb = Annotated[
         low=0,
         high=1000,
         metavar="GB",
-        panel=_PANEL,
+        panel=RARE_PANEL,
         text="Its compressed size, with --image.",
     ),
 ]
 Package = Annotated[
     str,
-    option("--package", metavar="SPEC", panel=_PANEL, text="What they install: name==version or a wheel's address."),
+    option(
+        "--package", metavar="SPEC", panel=RARE_PANEL, text="What they install: name==version or a wheel's address."
+    ),
 ]
-Ship = Annotated[
-    bool, flag("--ship", panel=_PANEL, text="They install the very code that runs here, read from this machine.")
+Ship = Annotated[bool, flag("--ship", panel=_PANEL, text="They install the code that runs here.")]
+IndexUrl = Annotated[
+    str, option("--index-url", metavar="URL", panel=RARE_PANEL, text="pip's index there, if not its own.")
 ]
-IndexUrl = Annotated[str, option("--index-url", metavar="URL", panel=_PANEL, text="pip's index there, if not its own.")]
 Relays = Annotated[
     list[str] | None,
-    option("--relay-url", metavar="URL", panel=_PANEL, text="iroh relay; repeatable; default: the public ones."),
+    option("--relay-url", metavar="URL", panel=RARE_PANEL, text="iroh relay; repeatable; default: the public ones."),
 ]
 RelayToken = Annotated[
     str | None,
-    option("--relay-token", metavar="TOKEN", panel=_PANEL, text="What these relays ask for; else PP_RELAY_TOKEN."),
+    option("--relay-token", metavar="TOKEN", panel=RARE_PANEL, text="What these relays ask for; else PP_RELAY_TOKEN."),
 ]
 OrphanTimeout = Annotated[
     int,
@@ -119,25 +125,31 @@ OrphanTimeout = Annotated[
         low=60,
         high=86400,
         metavar="SECONDS",
-        panel=_PANEL,
+        panel=RARE_PANEL,
         text="A machine that heard nothing of us ends itself.",
     ),
 ]
 Replacements = Annotated[
     int,
     number(
-        "--replacements", kind=int, low=0, high=20, metavar="N", panel=_PANEL, text="Machines that may fail, a stage."
+        "--replacements",
+        kind=int,
+        low=0,
+        high=20,
+        metavar="N",
+        panel=RARE_PANEL,
+        text="Machines that may fail, a stage.",
     ),
 ]
 Label = Annotated[
-    str | None, option("--label", metavar="L", panel=_PANEL, text="With --teardown: this run or instance only.")
+    str | None, option("--label", metavar="L", panel=RARE_PANEL, text="With --teardown: this run or instance only.")
 ]
 Everything = Annotated[
-    bool, flag("--all", panel=_PANEL, text="With --teardown: also runs of other machines. Of this tool only.")
+    bool, flag("--all", panel=RARE_PANEL, text="With --teardown: also runs of other machines. Of this tool only.")
 ]
 Yes = Annotated[bool, flag("--yes", "-y", panel=_PANEL, text="Rent, or destroy, without asking.")]
 VastUrl = Annotated[
-    str, option("--vast-url", metavar="URL", panel=_PANEL, text="Another service, such as an emulator of it.")
+    str, option("--vast-url", metavar="URL", panel=RARE_PANEL, text="Another service, such as an emulator of it.")
 ]
 TimeScale = Annotated[
     float,
@@ -147,7 +159,7 @@ TimeScale = Annotated[
         low=0.0001,
         high=1,
         metavar="F",
-        panel=_PANEL,
+        panel=RARE_PANEL,
         text="Waits are so much shorter, as an emulator's.",
     ),
 ]
@@ -201,7 +213,13 @@ class RentalCommand:
         )
 
 
-_WHERE = ("seed", "vastai", "teardown")
+MODES = ("seed", "vastai", "teardown")
+"""The options that say what is to be done and where: exactly one of them is given."""
+EXCLUSIVE = (("ship", "package"), ("label", "everything"), ("hold", "verify"))
+"""Pairs of options of which one at most is given."""
+NEEDS = {"relay_token": "relay_url"}
+"""Options that mean something only beside another one."""
+
 _RENTING_ONLY = frozenset(
     {
         *(
@@ -235,15 +253,16 @@ _LOCAL_ONLY = {
     "verify": "it compares with one process on this machine, which has not got the weights",
     "boot_timeout": "no process is started on this machine",
 }
-_OF_EVERY_COMMAND = frozenset({"as_json", "quiet", "debug"})
+_OF_EVERY_COMMAND = frozenset({"as_json", "quiet", "debug", "config"})
 
 
 def check_combination(given: Mapping[str, str]) -> None:
     """Refuses options that make no sense together: `given` maps the names of those that were given to how the user
     writes them. Raises UsageError for the first."""
-    modes = [given[name] for name in _WHERE if name in given]
+    modes = [name for name in MODES if name in given]
     if len(modes) > 1:
-        raise UsageError(f"{modes[0]} and {modes[1]} exclude each other", remedy="Give exactly one of them.")
+        first, second = (given[name] for name in modes[:2])
+        raise UsageError(f"{first} and {second} exclude each other", remedy="Give exactly one of them.")
     if not modes:
         raise UsageError(
             "say where to run",
@@ -254,20 +273,35 @@ def check_combination(given: Mapping[str, str]) -> None:
         raise UsageError(
             "--relay-token is for relays of your own, and none is named", remedy="Name them with --relay-url."
         )
-    if mode == "--seed":
-        _refuse(given, _RENTING_ONLY | _RENTING_AND_TEARDOWN, "is about renting, and --seed rents nothing")
-    if mode != "--teardown":
-        _refuse(given, _TEARDOWN_ONLY, "belongs to --teardown")
-        if "ship" in given and "package" in given:
-            raise UsageError("--ship and --package exclude each other", remedy="Give one of them, or none.")
-        if mode == "--vastai":
-            for name, reason in _LOCAL_ONLY.items():
-                _refuse(given, (name,), f"has no place beside --vastai: {reason}")
-        return
-    known = _RENTING_AND_TEARDOWN | _TEARDOWN_ONLY | _OF_EVERY_COMMAND | {"teardown"}
-    _refuse(given, set(given) - known, "has no place beside --teardown: nothing is run")
-    if "label" in given and "everything" in given:
-        raise UsageError("--label and --all exclude each other", remedy="Give exactly one of them, or none.")
+    for name, written in given.items():
+        if not has_place(name, mode):
+            raise UsageError(f"{written} {_why_not(name, mode)}", remedy="Leave it out.")
+    for first, second in EXCLUSIVE:
+        if first in given and second in given:
+            raise UsageError(
+                f"{given[first]} and {given[second]} exclude each other", remedy="Give one of them, or none."
+            )
+
+
+def has_place(name: str, mode: str) -> bool:
+    """Whether an option means anything in a mode."""
+    match mode:
+        case "seed":
+            return name not in _RENTING_ONLY | _RENTING_AND_TEARDOWN | _TEARDOWN_ONLY
+        case "vastai":
+            return name not in _TEARDOWN_ONLY and name not in _LOCAL_ONLY
+        case _:
+            return name in _RENTING_AND_TEARDOWN | _TEARDOWN_ONLY | _OF_EVERY_COMMAND | {"teardown"}
+
+
+def _why_not(name: str, mode: str) -> str:
+    if mode == "teardown":
+        return "has no place beside --teardown: nothing is run"
+    if name in _TEARDOWN_ONLY:
+        return "belongs to --teardown"
+    if mode == "seed":
+        return "is about renting, and --seed rents nothing"
+    return f"has no place beside --vastai: {_LOCAL_ONLY[name]}"
 
 
 def is_loopback(url: str) -> bool:
@@ -276,12 +310,6 @@ def is_loopback(url: str) -> bool:
         return urlsplit(url).hostname in _LOOPBACK
     except ValueError:
         return False
-
-
-def _refuse(given: Mapping[str, str], names: Collection[str], why: str) -> None:
-    for name, written in given.items():
-        if name in names:
-            raise UsageError(f"{written} {why}", remedy="Leave it out.")
 
 
 def _codes(option_name: str, given: tuple[str, ...]) -> tuple[str, ...]:

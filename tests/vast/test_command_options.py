@@ -34,7 +34,8 @@ def given(*names: str) -> dict[str, str]:
         (("teardown", "prompt"), "--prompt has no place beside --teardown"),
         (("teardown", "max_spend"), "--max-spend has no place beside --teardown"),
         (("teardown", "plan"), "--plan has no place beside --teardown"),
-        (("teardown", "label", "everything"), "--label and --all exclude each other"),
+        (("teardown", "label", "everything"), "--label and --everything exclude each other"),
+        (("seed", "hold", "verify"), "--hold and --verify exclude each other"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
 )
