@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from ppsmoke.membership.courier import Courier
+from ppsmoke.membership.courier import Courier, Path
 from ppsmoke.membership.loop_thread import LoopThread
 from ppsmoke.membership.swim import Action, Detour, MemberView, Note, Send, Swim
 from ppsmoke.membership.table import MemberRow, PathKind
@@ -31,7 +31,7 @@ KEPT_S = 3.0
 MAX_DETOURS = 3
 """So many probes in a row that came back through others only mean that the link is broken. QUIC would notice after half
 a minute; until then edges and control would go on using it."""
-PATH_POLL_S = 5.0
+PATH_POLL_S = 1.0
 _FLUSH_S = 0.2
 
 
@@ -46,6 +46,9 @@ class DriverEvents(Protocol):
 
     def path_broken(self, node_id: str) -> None:
         """Nothing comes back on the link to a member that others reach."""
+
+    def seen_at(self, node_id: str, address: str) -> None:
+        """A peer's packets come from this "ip:port", no relay between; told once for each address."""
 
     def name_of(self, node_id: str) -> str: ...
 
@@ -77,15 +80,18 @@ class SwimDriver:
         self._couriers: dict[str, Courier] = {}
         self._kept: dict[str, deque[_Kept]] = {}
         self._complained: set[tuple[str, str]] = set()
+        self._seen_at: dict[str, str] = {}
         self._timer: asyncio.TimerHandle | None = None
         self.heard_at: dict[str, float] = {}  # when each peer last sent something; read by other threads
         # Set by `start`.
         self._loop: asyncio.AbstractEventLoop
         self.machine: Swim
+        self._address: bytes
 
     def start(self) -> None:
         self._loop = asyncio.get_running_loop()
         self.machine = self._make_machine(self._loop.time())
+        self._address = self._events.address()
         self._thread.spawn(self._poll_paths(), "membership paths")
 
     def event(self, make: Callable[[Swim, float], list[Action]]) -> None:
@@ -109,6 +115,7 @@ class SwimDriver:
             if kept.at >= fresh:
                 courier.send(kept.message.data, reliable=kept.message.reliable)
         self.event(lambda machine, now: machine.link_up(peer, now))
+        self._look(courier)
 
     def detach(self, peer: str, *, left: bool) -> None:
         """The link to `peer` is down."""
@@ -188,15 +195,26 @@ class SwimDriver:
 
     async def _poll_paths(self) -> None:
         """The paths' own round trips, and an own address that has changed."""
-        known = self._events.address()
         while True:
             await asyncio.sleep(PATH_POLL_S)
-            for peer, courier in list(self._couriers.items()):
-                if (path := courier.path()) is not None and path.rtt_s is not None:
-                    self._round_trip(peer, path.rtt_s)
-            if (address := self._events.address()) != known:
-                known = address
-                self._moved(address)
+            for courier in list(self._couriers.values()):
+                if (path := self._look(courier)) is not None and path.rtt_s is not None:
+                    self._round_trip(courier.peer, path.rtt_s)
+            self.check_address()
+
+    def check_address(self) -> None:
+        """Publish one's own address if it is another one by now."""
+        if (address := self._events.address()) != self._address:
+            self._address = address
+            self._moved(address)
+
+    def _look(self, courier: Courier) -> Path | None:
+        """The path in use, and what follows from it."""
+        path = courier.path()
+        if path is not None and not path.relay and self._seen_at.get(courier.peer) != path.address:
+            self._seen_at[courier.peer] = path.address
+            self._events.seen_at(courier.peer, path.address)
+        return path
 
     def _round_trip(self, peer: str, rtt_s: float) -> None:
         self.event(lambda machine, now: machine.round_trip(peer, rtt_s, now))

@@ -18,6 +18,7 @@ from ppsmoke.membership.address import pack_address, unpack_address
 from ppsmoke.membership.api import Member, OnChange, describe_member
 from ppsmoke.membership.driver import SwimDriver
 from ppsmoke.membership.loop_thread import LoopThread
+from ppsmoke.membership.outside import OutsideView
 from ppsmoke.membership.redial import Redial
 from ppsmoke.membership.rules import admit_rule, name_rule
 from ppsmoke.membership.table import MemberRow
@@ -84,7 +85,9 @@ class SwimMembership(MeshEvents):
             self._thread,
             own_id=mesh.node_id,
         )
+        self._outside = OutsideView(mesh, lambda: self._thread.post(self._driver.check_address))
         mesh.add_listener(self)
+        mesh.add_listener(self._outside)
 
     def start(self) -> None:
         """Begin to take part: from now on every link of the mesh carries membership."""
@@ -231,6 +234,11 @@ class SwimMembership(MeshEvents):
         self._mesh.give_up(node_id, why)
         self.link_wanted(node_id)
 
+    def seen_at(self, node_id: str, address: str) -> None:
+        """On loopback there is no outside."""
+        if not (self._closing or self._mesh.endpoint.loopback_only):
+            self._outside.tell(node_id, address)
+
     # ---- the rest
 
     def _member_changed(self, view: swim.MemberView) -> None:
@@ -252,6 +260,9 @@ class SwimMembership(MeshEvents):
             except PpError as error:
                 log.warning("in the membership table: %s", error)
         self._publish(before, after)
+        if after.state == "alive" and node_id != self._own_id and not self._mesh.endpoint.loopback_only:
+            # Whoever is seen from outside by somebody learns where; so far members know each other early.
+            self.link_wanted(node_id)
         if node_id == self._orchestrator_id and not self._closing:
             self._lost = self._loss(after)
         if after.state == "dead":
@@ -338,6 +349,9 @@ class _Bridge:
 
     def path_broken(self, node_id: str) -> None:
         self._hand_over(self._membership.path_broken, node_id)
+
+    def seen_at(self, node_id: str, address: str) -> None:
+        self._hand_over(self._membership.seen_at, node_id, address)
 
     def name_of(self, node_id: str) -> str:
         return self._mesh.name_of(node_id)

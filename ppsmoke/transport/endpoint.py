@@ -50,9 +50,12 @@ def by_relay_alone(ticket: str) -> str:
 class Endpoint:
     """A bound endpoint. Never two with one key."""
 
-    def __init__(self, endpoint: Any) -> None:
+    def __init__(self, endpoint: Any, *, loopback_only: bool) -> None:
         self._endpoint = endpoint
         self.node_id = str(endpoint.id())
+        self.loopback_only = loopback_only
+        self._external: list[str] = []
+        self._former: set[str] = set()
 
     @classmethod
     async def bind(
@@ -86,7 +89,7 @@ class Endpoint:
             if _has_ipv6_loopback():
                 builder.bind_addr("[::1]:0")
         try:
-            endpoint = cls(await asyncio.wait_for(builder.bind(), deadline_s))
+            endpoint = cls(await asyncio.wait_for(builder.bind(), deadline_s), loopback_only=loopback_only)
         except TimeoutError:
             raise DeadlineExceeded(
                 f"the network endpoint was not bound within {deadline_s:g} s", phase="bind"
@@ -118,11 +121,36 @@ class Endpoint:
 
     def ticket(self) -> str:
         """The full address of this endpoint, as one word that any peer can dial."""
-        return str(iroh.EndpointTicket.from_addr(self._endpoint.addr()))
+        address = self._endpoint.addr()
+        if self._external or self._former:
+            # The library takes a moment to know what it was told.
+            address = iroh.EndpointAddr(address.id(), address.relay_url(), self.direct_addresses())
+        return str(iroh.EndpointTicket.from_addr(address))
 
     def direct_addresses(self) -> list[str]:
         """The "ip:port" addresses this endpoint can be reached at."""
-        return [str(address) for address in self._endpoint.addr().direct_addresses()]
+        known = [str(address) for address in self._endpoint.addr().direct_addresses()]
+        return [address for address in dict.fromkeys([*self._external, *known]) if address not in self._former]
+
+    async def add_external(self, address: str) -> None:
+        """We are also reached at this "ip:port", which is none of our sockets: tell it to peers. Never raises."""
+        self._former.discard(address)
+        if address not in self._external:
+            self._external.append(address)
+        await self._tell(self._endpoint.add_external_addr(address), address)
+
+    async def remove_external(self, address: str) -> None:
+        """We are not any more. Never raises."""
+        if address in self._external:
+            self._external.remove(address)
+            self._former.add(address)
+        await self._tell(self._endpoint.remove_external_addr(address), address)
+
+    async def _tell(self, call: Awaitable[Any], address: str) -> None:
+        try:
+            await call
+        except IROH_ERRORS as error:
+            log.debug("the external address %s: %s", address, iroh_text(error))
 
     async def connect(self, address: Any, alpn: bytes | None = None) -> Any:
         """An iroh connection to `address`; may take 30 s against a dead one, so bound it. Raises iroh's errors."""

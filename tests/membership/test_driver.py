@@ -53,6 +53,9 @@ class Connection:
     def send_datagram(self, data: bytes) -> None:
         self.sent.append(data)
 
+    def paths(self) -> list[Any]:
+        return []
+
     async def read_datagram(self) -> bytes:
         return await asyncio.Event().wait()  # type: ignore[return-value]
 
@@ -75,6 +78,8 @@ class Told:
 
     def name_of(self, node_id: str) -> str:
         return node_id[:4]
+
+    def seen_at(self, node_id: str, address: str) -> None: ...
 
     def address(self) -> bytes:
         return b""
