@@ -86,7 +86,8 @@ def _run_app(arguments: list[str]) -> int:
             print(error.format_message(), file=sys.stderr)  # the help
             return UsageError.exit_status
         what = error.format_message().replace("Value error, ", "")
-        hint = "A prompt goes behind --prompt; the commands are doctor and models." if "No such command" in what else ""
+        unknown = "No such command" in what
+        hint = "A prompt goes behind --prompt; the commands are doctor, models and report." if unknown else ""
         hint = hint or f"See {' '.join(['pp-smoke-run', *_command(arguments)])} --help."
         return _report(UsageError(what, remedy=hint), call)
     except (KeyboardInterrupt, typer.Abort):
@@ -115,7 +116,7 @@ def _command(arguments: list[str]) -> list[str]:
     """The subcommand that the arguments name, as far as they name one."""
     if arguments[:1] == ["models"] and arguments[1:2] in (["list"], ["fetch"], ["remove"]):
         return arguments[:2]
-    return arguments[:1] if arguments[:1] in (["doctor"], ["models"]) else []
+    return arguments[:1] if arguments[:1] in (["doctor"], ["models"], ["report"]) else []
 
 
 def _report(error: PpError, call: Invocation) -> int:
@@ -422,6 +423,23 @@ def doctor(
     Exit status 0 when a local run can work, 3 when something it needs fails.
     """
     return int(_later("doctor").doctor_command(as_json=as_json, device=device))
+
+
+@app.command()
+def report(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The directory that a run left: its bundle.")],
+    as_json: Annotated[bool, typer.Option("--json", help="The analysis as one JSON object on stdout.")] = False,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Also write a page with the timeline of every stage.")
+    ] = None,
+    trace: Annotated[
+        Path | None, typer.Option("--trace", metavar="FILE", help="Also write a trace for ui.perfetto.dev.")
+    ] = None,
+) -> int:
+    """Say what happened in a run, what bounded it and what ended it."""
+    # Loaded only here: a run needs none of it.
+    command = import_module("ppsmoke.report_command")
+    return int(command.report_command(directory, as_json=as_json, html=html, trace=trace))
 
 
 def _read_prompt(prompt: str) -> str:

@@ -1,0 +1,196 @@
+"""Who bounded the run: the tokens, the prompt, the start. Pure.
+
+Somebody is named who takes much longer than the others of his kind: only that could be gained by making him like them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Literal
+
+from ppsmoke.report.critical_path import HOP_PARTS, Place, Share
+from ppsmoke.report.numbers import percent, seconds, span
+from ppsmoke.report.story import Story
+from ppsmoke.report.timeline import StateSpan, joined_at
+from ppsmoke.run_events import EdgeMeasured, StageIsReady, StageState, TokenArrived
+
+_EXCESS = 0.1  # of the whole, over the median of the others: less is no culprit
+_LATE = 0.2  # of the start
+_LATE_S = 0.3
+_LAG_TOKENS = 3.0
+_LAG_S = 0.05
+_DOING = {
+    StageState.RENTING: "was being rented",
+    StageState.STARTING: "was starting",
+    StageState.JOINING: "was joining",
+    StageState.FETCHING: "fetched its weights",
+    StageState.LOADING: "loaded its weights",
+    StageState.COMPILING: "compiled",
+    StageState.LINKING: "opened its edges",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Culprit:
+    """`place`: the stage or edge that stands out, None where none does; `share`: its part of the whole."""
+
+    about: Literal["start", "prompt", "tokens"]
+    sentence: str
+    place: Place | None = None
+    share: float | None = None
+
+
+def culprits(
+    story: Story, token_shares: Sequence[Share], prefill_shares: Sequence[Share], states: Sequence[StateSpan]
+) -> Iterator[Culprit]:
+    """In the order of a run; for what is not known there is none."""
+    start = _start(story, states)
+    if start is not None:
+        yield start
+    if prefill_shares:
+        yield _of_shares("prompt", prefill_shares, "the way to the first token", story)
+    reader = _slow_reader(story)
+    if reader is not None:
+        yield reader
+    elif token_shares:
+        yield _of_shares("tokens", token_shares, "a token's time", story)
+    else:
+        rough = _from_medians(story)
+        if rough is not None:
+            yield rough
+
+
+def _of_shares(about: Literal["prompt", "tokens"], found: Sequence[Share], whole_name: str, story: Story) -> Culprit:
+    whole = sum(share.mean_s for share in found)
+    excesses = [(share.mean_s - _usual(share, found), share) for share in found]
+    excess, worst = max(excesses, key=lambda pair: pair[0])
+    if excess < _EXCESS * whole:
+        computing = sum(share.share for share in found if share.place.is_stage)
+        sentence = (
+            f"no stage or edge stands out: of {whole_name}, {seconds(whole)}, the stages compute {percent(computing)} "
+            f"and the edges take {percent(1 - computing)}"
+        )
+        return Culprit(about, sentence)
+    others = [s.mean_s for s in found if s.place.is_stage == worst.place.is_stage and s is not worst]
+    beside = f"; the others {span(others)}" if others else ""
+    took = f"{seconds(worst.mean_s)} of {seconds(whole)}"
+    if worst.place.is_stage:
+        sentence = f"{worst.place.describe()} computes {percent(worst.share)} of {whole_name}, {took}{beside}"
+    elif None in (worst.place.source, worst.place.target):
+        sentence = f"waiting for the orchestrator, {worst.place.describe()}: {took}, {percent(worst.share)}{beside}"
+    else:
+        sentence = f"{worst.place.describe()}: hop {took}, {percent(worst.share)}{_most_of(worst)}{beside}"
+        sentence += _way(story, worst.place)
+    return Culprit(about, sentence, worst.place, worst.share)
+
+
+def _usual(share: Share, found: Sequence[Share]) -> float:
+    others = [s.mean_s for s in found if s.place.is_stage == share.place.is_stage and s is not share]
+    return median(others) if others else 0.0
+
+
+def _most_of(share: Share) -> str:
+    """Which part of a hop it is that takes the time."""
+    if not share.parts:
+        return ""
+    name = max(HOP_PARTS, key=lambda part: (share.parts or {})[part])
+    where = {
+        "outward": f"from worker to node in stage {share.place.source}",
+        "write": f"until stage {share.place.source} had written",
+        "wire": "on the wire",
+        "inward": f"from node to worker in stage {share.place.target}",
+    }[name]
+    return f", {seconds(share.parts[name])} of it {where}"
+
+
+def _way(story: Story, place: Place) -> str:
+    for _, event in story.of(EdgeMeasured):
+        if {event.source, event.target} == {place.source, place.target} and event.round_trip_s is not None:
+            return f"; path {event.path}, round trip {seconds(event.round_trip_s)}"
+    return ""
+
+
+def _slow_reader(story: Story) -> Culprit | None:
+    """With direct feedback the orchestrator only reads; tokens that lie long until they are taken hold the chain up."""
+    if story.fed_by_orchestrator:
+        return None
+    last = story.stage_count - 1
+    made = {(step.request_id, step.sequence): step.done for step in story.steps if step.stage == last}
+    arrived = [(moment.at, (event.request_id, event.index)) for moment, event in story.of(TokenArrived)]
+    lags = [at - made[key] for at, key in arrived if key in made]
+    if len(arrived) < 2 or not lags:
+        return None
+    token_s = (arrived[-1][0] - arrived[0][0]) / (len(arrived) - 1)
+    lag = median(lags)
+    if lag < _LAG_S or lag < _LAG_TOKENS * token_s:
+        return None
+    return Culprit(
+        "tokens",
+        f"waiting for the orchestrator: a token lay {seconds(lag)} until it was taken; the text's reader was slow",
+        Place(last, None),
+    )
+
+
+def _from_medians(story: Story) -> Culprit | None:
+    """Of a run whose steps were not recorded, with what the stages summed up themselves."""
+    rows = [(stage, story.stage_row(stage).get("compute_p50_s")) for stage in range(story.stage_count)]
+    known = [(stage, value) for stage, value in rows if isinstance(value, int | float)]
+    hop = story.number("timings", "hop_s")
+    if not known or len(known) != len(rows) or hop is None:
+        return None
+    whole = sum(value for _, value in known) + hop * len(known)
+    if whole <= 0:
+        return None
+    found = [Share(Place(stage, stage), value, value, value, value / whole) for stage, value in known]
+    ends = [(stage, (stage + 1) % len(known)) for stage, _ in known]
+    found += [Share(Place(*edge), hop, hop, hop, hop / whole) for edge in ends]
+    return _of_shares("tokens", sorted(found, key=lambda share: -share.mean_s), "a token's time", story)
+
+
+def _start(story: Story, states: Sequence[StateSpan]) -> Culprit | None:
+    """What the prompt waited for. All wait twice for the last one: until it has joined, until it is ready."""
+    end = story.injected_at
+    joined = joined_at(story)
+    ready = {event.stage: moment.at for moment, event in story.of(StageIsReady)}
+    if end is None or end <= 0 or not ready:
+        return None
+    join_by = _late(joined, 0.0)
+    ready_by = _late(ready, max(joined.values(), default=0.0))
+    longest = _longest(states, max(ready, key=lambda stage: ready[stage]), end)
+    late = max((by for by in (join_by, ready_by) if by is not None), key=lambda by: by[1], default=None)
+    if late is None or late[1] < max(_LATE_S, _LATE * end):
+        what = f"; the longest step was {longest.state.value}, {seconds(longest.seconds)}" if longest else ""
+        return Culprit("start", f"no stage was late: the prompt went in after {seconds(end)}{what}")
+    stage, behind = late
+    verb = "joined" if late is join_by else "was ready"
+    until = joined[stage] if late is join_by else ready[stage]
+    cause = _longest(states, stage, until)
+    why = f": it {_DOING.get(cause.state, cause.state.value)} for {seconds(cause.seconds)}" if cause else ""
+    detail = f" ({cause.detail})" if cause is not None and cause.detail else ""
+    return Culprit(
+        "start",
+        f"stage {stage} {verb} last, {seconds(behind)} after all others{why}{detail}",
+        Place(stage, stage),
+        behind / end,
+    )
+
+
+def _late(at: dict[int, float], not_before: float) -> tuple[int, float] | None:
+    """Who came last, and how long after everybody else could have gone on."""
+    if len(at) < 2:
+        return None
+    last = max(at, key=lambda stage: at[stage])
+    others = max(value for stage, value in at.items() if stage != last)
+    return last, at[last] - max(others, not_before)
+
+
+def _longest(states: Sequence[StateSpan], stage: int, until: float) -> StateSpan | None:
+    """What the stage spent most time at before `until`."""
+    spans = [
+        StateSpan(s.stage, s.state, s.begin, min(s.end, until), s.detail)
+        for s in states
+        if s.stage == stage and s.begin < until and s.state in _DOING
+    ]
+    return max(spans, key=lambda s: s.seconds, default=None)

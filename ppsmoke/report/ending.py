@@ -1,0 +1,140 @@
+"""How a run ended, and where it did not end well: what was waited for, for how long, and what was missing. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from ppsmoke.report.numbers import seconds
+from ppsmoke.report.story import Story
+from ppsmoke.report.timeline import PhaseSpan, StateSpan, phases
+from ppsmoke.run_events import ErrorSeen, MemberSeen, RunEnded, StageDoing, StageIsReady, StageState
+
+_DEADLINE = "deadline_exceeded"
+_TEARDOWN = ("TearingDown", "Done")
+_OPTION = re.compile(r"--[a-z]+(-[a-z]+)*")
+_BOUND = re.compile(r"longer than ([0-9]+(?:\.[0-9]+)?) s\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """`stage`: whose fault it is, or who was missing first. `sentence`: one sentence, what led to the end."""
+
+    how: Literal["completed", "failed", "interrupted", "cut off"]
+    exit_status: int | None
+    sentence: str
+    error: ErrorSeen | None = None
+    stage: int | None = None
+    phase: str | None = None
+    waited_s: float | None = None
+    deadline_s: float | None = None
+    option: str = ""
+    missing: tuple[str, ...] = ()
+
+
+def ending(story: Story, states: Sequence[StateSpan]) -> Ending:
+    """Of what the bundle has: a run that was killed leaves no word of its own."""
+    status, error = story.exit_status, story.error
+    if status is None and error is None:
+        return _cut_off(story, states)
+    if error is None:
+        return Ending("completed", status, "the run completed")
+    if error.code == "interrupted":
+        return Ending("interrupted", status, error.what, error, error.stage, error.phase)
+    at = next((moment.at for moment, event in story.of(ErrorSeen) if event.code == error.code), _end_of_work(story))
+    if error.code == _DEADLINE:
+        return _deadline(story, states, error, status, at)
+    sentence = error.what
+    if error.stage is not None:
+        sentence += _last_seen(error.stage, states, story, at)
+    return Ending("failed", status, sentence, error, error.stage, error.phase or _phase_name(story, at))
+
+
+def _deadline(story: Story, states: Sequence[StateSpan], error: ErrorSeen, status: int | None, at: float) -> Ending:
+    phase = _phase_at(story, at)
+    missing = _missing(story, states, at)
+    name = error.phase or (phase.phase if phase is not None else "a phase")
+    said, bound = _OPTION.search(error.remedy), _BOUND.search(error.what)
+    option = said[0] if said is not None else ""
+    limit = float(bound[1]) if bound is not None else None
+    waited = limit
+    if phase is not None and option in ("", phase.option):
+        waited, limit, option = at - phase.begin, phase.deadline_s or limit, phase.option
+    budget = option == "--budget"
+    if budget:
+        # It runs beside the phases and is none of them.
+        waited, limit = at, story.began.budget_s if story.began is not None else limit
+    after = f" after {seconds(limit if limit is not None else waited)}" if limit or waited else ""
+    named = f" ({option})" if option else ""
+    sentence = f"the budget ran out in {name}" if budget else f"the wait for {name} ended the run"
+    sentence += f"{after}{named}; missing: {', '.join(missing.values())}" if missing else f"{after}{named}"
+    stage = error.stage if error.stage is not None else next(iter(missing), None)
+    return Ending("failed", status, sentence, error, stage, name, waited, limit, option, tuple(missing.values()))
+
+
+def _missing(story: Story, states: Sequence[StateSpan], at: float) -> dict[int, str]:
+    """The stages that were not ready, with what each was at and for how long. Where all were ready, the stage that had
+    the object last."""
+    ready = {event.stage for moment, event in story.of(StageIsReady) if moment.at <= at}
+    late = [stage for stage in range(story.stage_count) if stage not in ready]
+    if late:
+        return {stage: f"stage {stage}{_doing(stage, states, at)}" for stage in late}
+    if not story.steps or story.injected_at is None:
+        return {}
+    last = max(story.steps, key=lambda step: (step.sequence, step.part, step.stage))
+    held = (last.stage + 1) % story.stage_count
+    sequence = last.sequence + (held == 0)
+    ago = seconds(max(0.0, at - last.written))
+    return {held: f"step {sequence} of stage {held}, {ago} after stage {last.stage} had sent it"}
+
+
+def _doing(stage: int, states: Sequence[StateSpan], at: float) -> str:
+    spans = [span for span in states if span.stage == stage and span.begin <= at and span.state not in _final()]
+    if not spans:
+        return ", of which nothing was heard"
+    span = spans[-1]
+    detail = f" ({span.detail})" if span.detail else ""
+    return f", {span.state.value} for {seconds(at - span.begin)}{detail}"
+
+
+def _last_seen(stage: int, states: Sequence[StateSpan], story: Story, at: float) -> str:
+    """What a stage did before it failed: the last word on it."""
+    steps = [step for step in story.steps if step.stage == stage]
+    if steps:
+        last = steps[-1]
+        return f"; its last step was {last.sequence}, {seconds(max(0.0, at - last.written))} before"
+    doing = _doing(stage, states, at)
+    return f"; it was{doing[1:]}" if "for" in doing else ""
+
+
+def _cut_off(story: Story, states: Sequence[StateSpan]) -> Ending:
+    end = story.last_at
+    phase = _phase_name(story, end)
+    dead = [event for _, event in story.of(MemberSeen) if event.state == "dead" and event.member is not None]
+    sentence = f"the record stops after {seconds(end)}"
+    sentence += f", in {phase}" if phase else ""
+    sentence += ": pp-smoke-run was killed, or it is still running"
+    stage = dead[-1].member if dead else None
+    failed = [event.stage for _, event in story.of(StageDoing) if event.state is StageState.FAILED]
+    return Ending("cut off", None, sentence, None, stage if stage is not None else next(iter(failed), None), phase)
+
+
+def _phase_at(story: Story, at: float) -> PhaseSpan | None:
+    found = [phase for phase in phases(story) if phase.begin <= at and phase.phase not in _TEARDOWN]
+    return found[-1] if found else None
+
+
+def _phase_name(story: Story, at: float) -> str | None:
+    phase = _phase_at(story, at)
+    return phase.phase if phase is not None else None
+
+
+def _end_of_work(story: Story) -> float:
+    ended = [moment.at for moment, _ in story.of(RunEnded)]
+    return ended[0] if ended else story.last_at
+
+
+def _final() -> tuple[StageState, ...]:
+    return (StageState.STOPPING, StageState.STOPPED, StageState.FAILED)

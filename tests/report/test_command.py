@@ -1,0 +1,61 @@
+"""`pp-smoke-run report`, as a user types it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ppsmoke.errors import EnvironmentFault, UsageError
+from ppsmoke.report_command import report_command
+from tests.cli.kit import environment, run_cli
+from tests.report.recipe import Recipe, make
+
+
+def test_the_page_the_browser_page_and_the_trace(tmp_path: Path) -> None:
+    bundle = make(Recipe(compute={2: 0.006})).write(tmp_path / "a bundle")
+    html, trace = tmp_path / "out.html", tmp_path / "trace.json"
+    done = run_cli(environment(tmp_path), "report", str(bundle), "--html", str(html), "--trace", str(trace))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Stage 2 computes 39 % of a token's time" in done.stdout
+    assert html.read_text().startswith("<!DOCTYPE html>")
+    assert json.loads(trace.read_text())["traceEvents"]
+
+
+def test_a_directory_without_a_run_is_refused(tmp_path: Path) -> None:
+    done = run_cli(environment(tmp_path), "report", str(tmp_path / "nothing"))
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert "nothing is no run's directory" in done.stderr
+    assert "fix: " in done.stderr
+
+
+def test_the_analysis_as_an_object(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bundle = make(Recipe(compute={2: 0.006})).write(tmp_path)
+    assert report_command(bundle, as_json=True, html=None, trace=None) == 0
+    body = json.loads(capsys.readouterr().out)
+    assert body["token_s"] == 0.0152
+    assert body["shares"][0] == {
+        "place": {"source": 2, "target": 2},
+        "mean_s": 0.006,
+        "p50_s": 0.006,
+        "p99_s": 0.006,
+        "share": 0.394737,
+        "parts": None,
+    }
+    assert [culprit["about"] for culprit in body["culprits"]] == ["start", "prompt", "tokens"]
+    assert body["ending"]["how"] == "completed"
+    assert len(body["stages"]) == len(body["edges"]) == 4
+
+
+def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    bundle = make(Recipe()).write(tmp_path / "bundle")
+    with pytest.raises(EnvironmentFault, match=r"out\.html cannot be written"):
+        report_command(bundle, as_json=False, html=tmp_path / "no" / "out.html", trace=None)
+
+
+def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "run.txt").write_text("hello")
+    with pytest.raises(UsageError):
+        report_command(tmp_path, as_json=False, html=None, trace=None)

@@ -1,0 +1,84 @@
+"""The page of text: what stands on it, and that it fits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ppsmoke.report.analysis import analyse
+from ppsmoke.report.source import read_story
+from ppsmoke.report.text import page
+from ppsmoke.run_events import ErrorSeen, MemberSeen, MoneySpent, PathChanged
+from tests.report.recipe import Made, Recipe, begin, fail, make, prepare, serve
+
+
+def text(made: Made, directory: Path) -> str:
+    return "\n".join(page(analyse(read_story(made.write(directory)))))
+
+
+def failed() -> Made:
+    recipe = Recipe()
+    made = begin(recipe)
+    at = serve(recipe, made, prepare(recipe, made), until=(5, 1))
+    made.add(at + 1.0, MemberSeen(None, 2, "suspect", 0, "no answer to 3 probes"))
+    made.add(at + 2.0, MemberSeen(None, 2, "dead", 0, "not heard from for 2.0 s"))
+    made.logs[2] = "a line\n\x1b[31mred\x07 " + "x" * 300 + "\n"
+    fail(recipe, made, at + 2.0, ErrorSeen("peer_lost", "stage 2 fell silent", "Look at its log.", 2, "decode"))
+    return made
+
+
+def test_a_whole_run_on_a_page(tmp_path: Path) -> None:
+    made = make(Recipe(compute={2: 0.006}))
+    made.add(1.2, PathChanged(1, 2, "relay", "direct", 0.0))
+    made.add(1.3, MoneySpent(0.52, 0.0131))
+    lines = text(made, tmp_path).splitlines()
+    assert lines[0] == "run 01234567  smollm2:135m  4 stages  40 prompt tokens"
+    assert lines[1] == "completed, by max_tokens, exit status 0, after 1.4 s"
+    assert lines[2].startswith("12 tokens, first after 147 ms, then 65.8 tok/s")
+    assert "0.0131 USD at most, at 0.520 USD an hour" in lines
+    assert any(line.startswith("  tokens  Stage 2 computes 39 % of a token's time") for line in lines)
+    assert any(line.split() == ["Running", "1.00", "0.32", "600", "s", "--response-timeout"] for line in lines)
+    assert any(line.split()[:6] == ["2", "12-17", "CPU", "0.5", "0.2", "0.3"] for line in lines)
+    assert any(line.split()[:4] == ["1", "->", "2", "direct"] and line.split()[-1] == "1" for line in lines)
+    assert "  4 alive, first seen at 0.50 to 0.50 s" in lines
+    assert not any("log" in line for line in lines)
+
+
+def test_a_failed_run_on_a_page(tmp_path: Path) -> None:
+    lines = text(failed(), tmp_path).splitlines()
+    assert lines[1].startswith("failed, exit status 1, after ")
+    assert "error peer_lost: Stage 2 fell silent (phase: decode)" in lines
+    assert "  fix: Look at its log" in lines
+    assert any(line.endswith("stage 2 dead (incarnation 0): not heard from for 2.0 s") for line in lines)
+    assert "last log lines of stage 2" in lines
+    assert "  | a line" in lines
+
+
+@pytest.mark.parametrize("made", [failed(), make(Recipe(stages=12)), make(Recipe(stages=2, tokens=1))])
+def test_nothing_is_wider_than_the_page_or_moves_the_cursor(made: Made, tmp_path: Path) -> None:
+    found = text(made, tmp_path)
+    assert max(len(line) for line in found.splitlines()) <= 80
+    assert all(c == "\n" or c.isprintable() for c in found)
+
+
+@pytest.mark.parametrize("kept", ["environment.json", "plan.json", "events.jsonl", "run.json"])
+def test_one_file_of_a_bundle_is_enough_for_a_report(kept: str, tmp_path: Path) -> None:
+    directory = make(Recipe()).write(tmp_path)
+    for path in directory.iterdir():
+        if path.name != kept:
+            path.unlink()
+    lines = page(analyse(read_story(directory)))
+    assert lines[0].startswith("run ")
+    assert len(lines) > 1
+
+
+def test_a_record_that_stops_in_the_middle_of_a_line(tmp_path: Path) -> None:
+    directory = make(Recipe()).write(tmp_path)
+    (directory / "run.json").unlink()
+    for name in ("events.jsonl", "spans.jsonl"):
+        data = (directory / name).read_bytes()
+        (directory / name).write_bytes(data[: len(data) * 3 // 4 + 7])
+    lines = page(analyse(read_story(directory)))
+    assert lines[1].startswith("cut off, after ")
+    assert "2 lines of the records could not be read" in lines
