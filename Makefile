@@ -44,7 +44,7 @@ lint: $(VENV)/installed-dev
 	$(BIN)/mypy
 
 # What bounds the time in which a fault is noticed, or fills both cores, has the machine to itself; the rest shares it.
-APART := tests/cluster tests/e2e tests/edges tests/files tests/membership/test_*.py tests/netlab tests/stage tests/transport
+APART := tests/cluster tests/e2e tests/edges tests/files tests/membership/test_*.py tests/stage tests/transport tests/netlab
 test: $(VENV)/installed-dev model
 	$(PYTEST) -m "not slow" -n 2 --dist loadfile $(APART:%=--ignore-glob=%) tests/vast tests
 	$(PYTEST) -m "not slow" $(APART)

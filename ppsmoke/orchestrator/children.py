@@ -21,6 +21,8 @@ from ppsmoke.logs import log_tail
 from ppsmoke.signals import signal_name
 from ppsmoke.stage.settings import ADDRESS_PREFIX, PEER_VARIABLE
 
+NODE = (sys.executable, "-P", "-m", "ppsmoke.node_cli")
+
 _POLL_S = 0.02
 _GONE_S = 3.0
 
@@ -54,9 +56,11 @@ class Child(Protocol):
 class ChildNode:
     """One `pp-gpu-node` child. `exited` resolves with its exit status (negative: a signal)."""
 
-    def __init__(self, stage_index: int, log_path: Path) -> None:
+    def __init__(self, stage_index: int, log_path: Path, command: Sequence[str] = NODE) -> None:
+        """`command`: what runs as this node."""
         self.stage_index = stage_index
         self.log_path = log_path
+        self._command = tuple(command)
         self.exited: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._process: asyncio.subprocess.Process | None = None
         self._starting: asyncio.Task[None] | None = None
@@ -84,7 +88,7 @@ class ChildNode:
         with log:
             try:
                 self._process = await asyncio.create_subprocess_exec(
-                    *(sys.executable, "-P", "-m", "ppsmoke.node_cli"),
+                    *self._command,
                     env=dict(environment),
                     stdin=asyncio.subprocess.PIPE,
                     stdout=asyncio.subprocess.PIPE,

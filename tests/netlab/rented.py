@@ -12,10 +12,7 @@ from pathlib import Path
 
 from ppsmoke.cache_dir import default_cache_dir
 from tests.e2e.kit import CLI, Box, Done, Program
-from tests.netlab.lab import Host, Lab
-from tests.netlab.link_model import LinkSettings
-from tests.netlab.nat import Nat
-from tests.netlab.relays import RelayServer, relay_on
+from tests.netlab.town import Town
 from tests.vast.emulated import KEY, Emulated, emulated
 from tests.vast.rented import machines
 from tests.vast_emulator.nodes import ProcessNodes
@@ -24,48 +21,6 @@ from tests.vast_emulator.service import Service
 
 SCALE = 0.01
 PATIENCE_S = 300.0
-
-
-@dataclass
-class Town:
-    """The hosts of a chain. `stages`: where the machine of each stage is; `nat` None: they are on the open internet."""
-
-    lab: Lab
-    caller: Host
-    stages: list[Host]
-    service: Host
-    relay_host: Host
-    relay: RelayServer
-
-    def host_of(self, stage: int) -> Host:
-        return self.stages[stage]
-
-
-@contextmanager
-def town(
-    stages: int,
-    *,
-    relay: str,
-    nat: Nat | None = Nat.PORT_PRESERVING,
-    nats: Mapping[int, Nat] | None = None,
-    link: LinkSettings | None = None,
-    seed: int = 0,
-) -> Iterator[Town]:
-    """Caller and stages, each behind a router of its own, and a relay that answers.
-
-    `nats`: routers of some stages that differ from `nat`. `link`: of the caller and of every stage. Raises NoLab,
-    NotBuilt.
-    """
-    with Lab(seed=seed) as lab, relay_on(relay_host := lab.host("relay"), relay) as server:
-        service = lab.host("service")
-        caller = lab.host("caller", nat=nat, link=link)
-        hosts = [lab.host(f"stage-{i}", nat=(nats or {}).get(i, nat), link=link) for i in range(stages)]
-        yield Town(lab, caller, hosts, service, relay_host, server)
-        assert not (left := lab.processes()) or left == _of(server), f"processes left in the lab: {left}"
-
-
-def _of(server: RelayServer) -> list[int]:
-    return [] if server.pid is None else [server.pid]
 
 
 class Machines(ProcessNodes):

@@ -1,4 +1,4 @@
-"""Rented chains whose caller and machines cannot see each other, each on a host behind a router of its own."""
+"""Chains whose caller and nodes cannot see each other, each on a host behind a router of its own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ import pytest
 
 from tests.e2e.kit import Box
 from tests.netlab.nat import Nat
-from tests.netlab.rented import PATIENCE_S, RentedChain, Town, rent, town
+from tests.netlab.plain import plain_command, plain_environment
+from tests.netlab.rented import PATIENCE_S, RentedChain, rent
+from tests.netlab.town import Town, town
 
 pytestmark = [pytest.mark.real_model, pytest.mark.usefixtures("lab_possible")]
 
@@ -59,6 +61,16 @@ def test_through_symmetric_routers_the_chain_goes_over_the_relay(
     with town(stages, relay=relay_kind, nat=Nat.SYMMETRIC) as place:
         chain = answered(place, box, tmp_path / "run", one_process())
     assert paths(chain) == {"relay"}
+
+
+@pytest.mark.parametrize("stages", [pytest.param(2, marks=SLOW), 3, pytest.param(5, marks=SLOW)])
+def test_a_chain_without_rented_machines_forms_behind_routers_too(
+    stages: int, relay_kind: str, box: Box, one_process: Callable[[], dict[str, Any]]
+) -> None:
+    with town(stages, relay=relay_kind) as place:
+        said = box.run(*ASKED, program=plain_command(place), env=plain_environment(place), deadline_s=PATIENCE_S)
+    body = said.expect(0).json
+    assert (body["tokens"], body["text"]) == (one_process()["tokens"], one_process()["text"])
 
 
 @SLOW
