@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.kit import Box
+from tests.e2e.kit import Box, Done
 from tests.netlab.nat import Nat
 from tests.netlab.plain import plain_command, plain_environment
 from tests.netlab.rented import PATIENCE_S, RentedChain, rent
@@ -21,6 +21,7 @@ pytestmark = [pytest.mark.real_model, pytest.mark.usefixtures("lab_possible")]
 MODEL = "smollm2:135m"
 ASKED = ("--model", MODEL, "--prompt", "Say hello", "--max-tokens", "12", "--context", "256", "--json")
 SLOW = pytest.mark.slow
+STAGES = (pytest.param(2, marks=SLOW), 3, pytest.param(5, marks=SLOW))
 
 
 @pytest.fixture(scope="module")
@@ -39,9 +40,9 @@ def one_process(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], dict[s
     return run
 
 
-def paths(chain: RentedChain) -> set[str]:
+def paths(done: Done) -> set[str]:
     """The kinds of path that the last membership table shows between the caller and the stages."""
-    table = chain.done.err.rpartition("members at the end")[2]
+    table = done.err.rpartition("members at the end")[2]
     return set(re.findall(r"  (?:First|Middle|Last) .* (relay|direct) ", table))
 
 
@@ -54,23 +55,48 @@ def answered(place: Town, box: Box, folder: Path, said: dict[str, Any]) -> Rente
     return chain
 
 
-@pytest.mark.parametrize("stages", [pytest.param(2, marks=SLOW), 3, pytest.param(5, marks=SLOW)])
+@pytest.mark.parametrize("stages", STAGES)
 def test_through_symmetric_routers_the_chain_goes_over_the_relay(
     stages: int, relay_kind: str, box: Box, tmp_path: Path, one_process: Callable[[], dict[str, Any]]
 ) -> None:
     with town(stages, relay=relay_kind, nat=Nat.SYMMETRIC) as place:
         chain = answered(place, box, tmp_path / "run", one_process())
-    assert paths(chain) == {"relay"}
+    assert paths(chain.done) == {"relay"}
 
 
-@pytest.mark.parametrize("stages", [pytest.param(2, marks=SLOW), 3, pytest.param(5, marks=SLOW)])
-def test_a_chain_without_rented_machines_forms_behind_routers_too(
+@pytest.mark.parametrize("stages", STAGES)
+def test_holes_are_punched_where_one_stage_sees_the_others_from_outside(
+    stages: int, relay_kind: str, box: Box, one_process: Callable[[], dict[str, Any]]
+) -> None:
+    with town(stages, relay=relay_kind, nats={0: None}) as place:
+        command, env = plain_command(place), plain_environment(place)
+        done = box.run(*ASKED, "--debug", program=command, env=env, deadline_s=PATIENCE_S)
+    body = done.expect(0).json
+    assert (body["tokens"], body["text"]) == (one_process()["tokens"], one_process()["text"])
+    # Also to those that are behind a router, as the caller is.
+    assert paths(done) == {"direct"}
+
+
+@SLOW
+@pytest.mark.parametrize("stages", [2, 3, 5])
+def test_holes_are_punched_between_rented_machines(
+    stages: int, relay_kind: str, box: Box, tmp_path: Path, one_process: Callable[[], dict[str, Any]]
+) -> None:
+    with town(stages, relay=relay_kind, nats={0: None}) as place:
+        chain = answered(place, box, tmp_path / "run", one_process())
+    assert paths(chain.done) == {"direct"}
+
+
+@SLOW
+@pytest.mark.parametrize("stages", [2, 3, 5])
+def test_where_nobody_sees_anybody_from_outside_the_relay_serves(
     stages: int, relay_kind: str, box: Box, one_process: Callable[[], dict[str, Any]]
 ) -> None:
     with town(stages, relay=relay_kind) as place:
-        said = box.run(*ASKED, program=plain_command(place), env=plain_environment(place), deadline_s=PATIENCE_S)
-    body = said.expect(0).json
-    assert (body["tokens"], body["text"]) == (one_process()["tokens"], one_process()["text"])
+        command, env = plain_command(place), plain_environment(place)
+        done = box.run(*ASKED, "--debug", program=command, env=env, deadline_s=PATIENCE_S)
+    assert done.expect(0).json["tokens"] == one_process()["tokens"]
+    assert paths(done) == {"relay"}
 
 
 @SLOW
@@ -79,4 +105,4 @@ def test_where_no_udp_passes_the_relay_does(
 ) -> None:
     with town(3, relay=relay_kind, nat=Nat.NO_UDP) as place:
         chain = answered(place, box, tmp_path / "run", one_process())
-    assert paths(chain) == {"relay"}
+    assert paths(chain.done) == {"relay"}

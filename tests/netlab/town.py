@@ -33,7 +33,7 @@ def town(
     *,
     relay: str,
     nat: Nat | None = Nat.PORT_PRESERVING,
-    nats: Mapping[int, Nat] | None = None,
+    nats: Mapping[int, Nat | None] | None = None,
     link: LinkSettings | None = None,
     seed: int = 0,
 ) -> Iterator[Town]:
