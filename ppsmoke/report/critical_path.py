@@ -62,13 +62,15 @@ class TokenPath:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one place takes of the tokens' time: seconds a token, and the part of the whole. `parts`: means."""
+    """What one place takes of the tokens' time: seconds a token, and the part of the whole. `p50_s`, `p99_s`: of the
+    single times; `count`: how many of them a token has; `parts`: means."""
 
     place: Place
     mean_s: float
     p50_s: float
     p99_s: float
     share: float
+    count: float = 1.0
     parts: Mapping[str, float] | None = None
 
 
@@ -178,6 +180,7 @@ def _share(place: Place, links: Sequence[Link], tokens: int, whole: float) -> Sh
         p50_s=percentile(seconds, 50),
         p99_s=percentile(seconds, 99),
         share=total / whole if whole > 0 else 0.0,
+        count=len(links) / tokens,
         parts=parts,
     )
 

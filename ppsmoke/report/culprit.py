@@ -64,7 +64,7 @@ def culprits(
 
 def _of_shares(about: Literal["prompt", "tokens"], found: Sequence[Share], whole_name: str, story: Story) -> Culprit:
     whole = sum(share.mean_s for share in found)
-    excesses = [(share.mean_s - _usual(share, found), share) for share in found]
+    excesses = [(_excess(share, found), share) for share in found]
     excess, worst = max(excesses, key=lambda pair: pair[0])
     if excess < _EXCESS * whole:
         computing = sum(share.share for share in found if share.place.is_stage)
@@ -73,8 +73,10 @@ def _of_shares(about: Literal["prompt", "tokens"], found: Sequence[Share], whole
             f"and the edges take {percent(1 - computing)}"
         )
         return Culprit(about, sentence)
-    others = [s.mean_s for s in found if s.place.is_stage == worst.place.is_stage and s is not worst]
-    beside = f"; the others {span(others)}" if others else ""
+    others = [s for s in found if s.place.is_stage == worst.place.is_stage and s is not worst]
+    beside = f"; the others {span([s.mean_s for s in others])}" if others else ""
+    if about == "prompt" and others and any(s.count > 1 for s in (worst, *others)):
+        beside = f"; a part of the prompt takes it {seconds(worst.p50_s)}, the others {span([s.p50_s for s in others])}"
     took = f"{seconds(worst.mean_s)} of {seconds(whole)}"
     if worst.place.is_stage:
         sentence = f"{worst.place.describe()} computes {percent(worst.share)} of {whole_name}, {took}{beside}"
@@ -86,9 +88,11 @@ def _of_shares(about: Literal["prompt", "tokens"], found: Sequence[Share], whole
     return Culprit(about, sentence, worst.place, worst.share)
 
 
-def _usual(share: Share, found: Sequence[Share]) -> float:
-    others = [s.mean_s for s in found if s.place.is_stage == share.place.is_stage and s is not share]
-    return median(others) if others else 0.0
+def _excess(share: Share, found: Sequence[Share]) -> float:
+    """What would be gained if each time took as long as with the others of the kind. Not all places are passed equally
+    often: of a prompt in parts, all are awaited in one stage and only one in the others."""
+    others = [s.mean_s / s.count for s in found if s.place.is_stage == share.place.is_stage and s is not share]
+    return share.mean_s - share.count * median(others) if others else share.mean_s
 
 
 def _most_of(share: Share) -> str:

@@ -130,7 +130,7 @@ function drawSpans(pen, color, spans, top, tall) {
   for (let i = firstAfter(spans, view.begin); i < spans.length && spans[i].begin <= view.end; i++) {
     const span = spans[i], left = x(span.begin), right = x(span.end);
     if (right < painted + 0.6 && span !== view.chosen) continue;  // less than a pixel wide and one is there already
-    const wide = Math.max(right - left, 0.7);
+    const wide = Math.max(right - left, span.color === "bad" ? 4 : 0.7);
     pen.fillStyle = color(span.color);
     pen.fillRect(left, top, wide, tall);
     painted = Math.max(painted, left + wide);
@@ -180,7 +180,7 @@ function drawTokens(pen, color) {
 
 function drawPath(pen, color) {
   // Where a token is too narrow to follow, a line would only be a stain.
-  const narrow = data.token_s && data.token_s / (view.end - view.begin) * canvas.clientWidth < 24;
+  const narrow = data.token_s && data.token_s / (view.end - view.begin) * canvas.clientWidth < 60;
   pen.strokeStyle = color("path");
   pen.lineWidth = 2;
   pen.lineJoin = "round";
@@ -390,5 +390,6 @@ buildLegend();
 draw();
 new ResizeObserver(() => draw()).observe(canvas.parentElement);
 window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
-if (location.hash === "#tokens" && views[3]) views.find(([name]) => name === "Two tokens" || name === "Tokens")[1]();
+const wanted = views.find(([name]) => "#" + name.toLowerCase().replace(" ", "-") === location.hash);
+if (wanted) wanted[1]();
 root.dataset.rendered = "1";

@@ -99,9 +99,15 @@ def test_the_way_to_the_first_token_goes_through_what_was_awaited_last(tmp_path:
     assert analysis.prefill is not None
     assert analysis.ttft_s == pytest.approx(analysis.prefill.seconds, abs=0.001)
     # The parts queue in front of stage 2, which computes 80 ms for each; the others' work on later parts is hidden.
-    assert about(analysed(make(Recipe(compute={2: 0.01}, prompt_parts=3)), tmp_path), "prompt").sentence.startswith(
-        "stage 2 computes 83 % of the way to the first token, 240 ms of 291 ms"
+    assert about(analysis, "prompt").sentence == (
+        "stage 2 computes 83 % of the way to the first token, 240 ms of 291 ms; a part of the prompt takes it 80.2 ms, "
+        "the others 16.0 ms"
     )
+
+
+def test_the_last_stage_is_not_blamed_for_being_waited_for_with_every_part(tmp_path: Path) -> None:
+    found = about(analysed(make(Recipe(prompt_parts=6)), tmp_path), "prompt")
+    assert found.sentence.startswith("no stage or edge stands out")
 
 
 def test_a_compile_that_takes_longer_than_the_others_bounds_the_start(tmp_path: Path) -> None:

@@ -42,6 +42,7 @@ def test_the_analysis_as_an_object(tmp_path: Path, capsys: pytest.CaptureFixture
         "p50_s": 0.006,
         "p99_s": 0.006,
         "share": 0.394737,
+        "count": 1.0,
         "parts": None,
     }
     assert [culprit["about"] for culprit in body["culprits"]] == ["start", "prompt", "tokens"]
