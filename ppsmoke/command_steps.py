@@ -12,14 +12,18 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from ppsmoke.bundle.folder import check_chosen, open_folder
+from ppsmoke.bundle.recorder import RecordedLog, RunRecorder
+from ppsmoke.bundle.writer import BundleWriter
 from ppsmoke.errors import PpError, UsageError
-from ppsmoke.logs import make_log_dir
 from ppsmoke.messages import Feedback, Generation
 from ppsmoke.orchestrator.hold import Prompt
 from ppsmoke.orchestrator.options import Deadlines, OutputGone, RunOptions
 from ppsmoke.orchestrator.result import RunResult
 from ppsmoke.output import RunOutput
 from ppsmoke.plan import check_stage_count
+from ppsmoke.preflight import plan_json
+from ppsmoke.redaction import secret_values
 from ppsmoke.request import Model, fit_to_context
 from ppsmoke.signals import exit_on_signals
 from ppsmoke.terminal import Terminal, TerminalLog
@@ -71,6 +75,8 @@ def prepare(command: RunCommand, terminal: Terminal, run_id: str, open_: Callabl
     for name, text in (("--prompt", command.prompt), ("--system", command.system or "")):
         if not _is_text(text):
             raise UsageError(f"{name} is not UTF-8 text", remedy="Convert it first, as with iconv -t UTF-8.")
+    if command.log_dir is not None and not command.plan:
+        check_chosen(command.log_dir)
     model = open_()
     check_stage_count(command.num_stages, model.num_layers)
     prompt = read_prompt(command, model, command.prompt)
@@ -113,16 +119,20 @@ def _refuse_empty(prompt: str) -> None:
         raise UsageError("the prompt is empty", remedy="Give some text with --prompt.")
 
 
-def begin(command: RunCommand, options: RunOptions, terminal: Terminal) -> RunOptions:
-    """Make the log directory, and say what is run. Raises EnvironmentFault."""
+def begin(command: RunCommand, options: RunOptions, terminal: Terminal) -> tuple[RunOptions, RunRecorder]:
+    """Make the run's directory and begin its records, and say what is run. Raises UsageError, EnvironmentFault."""
+    options.redactor.keep(*secret_values(os.environ), command.relay_token)
+    folder = open_folder(options.run_id, command.log_dir, os.environ)
+    recorder = RunRecorder(folder, BundleWriter(folder.path, options.redactor, warn=terminal.line))
+    recorder.begin(options.run_id, plan_json(options))
     logging.getLogger().addHandler(TerminalLog(terminal))
-    log_dir = make_log_dir(options.run_id, command.log_dir, os.environ)
+    logging.getLogger().addHandler(RecordedLog(recorder))
     terminal.line(
         f"run {options.run_id[:8]}  {options.model.model_id}  {options.num_stages} stages  "
         f"{len(options.prompt_tokens)} prompt tokens"
     )
-    terminal.line(f"logs {short_path(log_dir)}")
-    return replace(options, log_dir=log_dir)
+    terminal.line(f"logs {short_path(folder.path)}")
+    return replace(options, log_dir=folder.path), recorder
 
 
 def end(result: RunResult, output: RunOutput, terminal: Terminal) -> None:
@@ -139,16 +149,28 @@ def end(result: RunResult, output: RunOutput, terminal: Terminal) -> None:
         terminal.line(summary(result))
 
 
-def report(command: RunCommand, result: RunResult, terminal: Terminal, more: Mapping[str, Any]) -> int:
-    """Errors on stderr, the JSON object (with `more` in it) on stdout; the exit status."""
+def report(
+    command: RunCommand,
+    result: RunResult,
+    terminal: Terminal,
+    more: Mapping[str, Any],
+    recorder: RunRecorder | None = None,
+) -> int:
+    """Errors on stderr, the JSON object (with `more` in it) on stdout and into the run's directory, where there is one;
+    the exit status."""
     exit_on_signals()
+    body = {**result.as_json(), **more}
+    if recorder is not None:
+        recorder.finish(body)
     if result.error is not None:
         terminal.error(result.error)
     if result.left_behind is not None and result.left_behind is not result.error:
         terminal.error(result.left_behind)
+    if recorder is not None and result.exit_status != 0:
+        terminal.bundle(recorder.directory)
     if command.as_json:
         with suppress(BrokenPipeError):  # whoever went away must not turn a failure into a success
-            print(json.dumps({**result.as_json(), **more}), flush=True)
+            print(json.dumps(body), flush=True)
     return result.exit_status
 
 

@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from ppsmoke.errors import BadNodeEnvironment, JoinRefused, OrchestratorLost, PpError
+from ppsmoke.log_format import RedactingFormatter
+from ppsmoke.redaction import Redactor, secret_values
 from ppsmoke.stage.node import StageNode
 from ppsmoke.stage.settings import (
     ADDRESS_PREFIX,
@@ -38,16 +40,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         from ppsmoke.node_arguments import parse_arguments
 
         parse_arguments(given)
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.INFO, format="%(asctime)s.%(msecs)03d %(message)s", datefmt="%H:%M:%S"
-    )
+    redactor = Redactor(secret_values(os.environ))
+    _begin_log(redactor)
     try:
         asyncio.run(_run(parse_settings(os.environ)))
         status = 0
     except PpError as error:
         with suppress(OSError):  # a full disk of the log must not change the exit status
             for line in describe_error(error):
-                print(line, file=sys.stderr)
+                print(redactor.clean(line), file=sys.stderr)
         status = exit_status(error)
     except KeyboardInterrupt:
         status = 1
@@ -55,6 +56,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.stderr.flush()
     # The network library's threads must not meet an interpreter that is being taken down.
     os._exit(status)
+
+
+def _begin_log(redactor: Redactor) -> None:
+    """On standard error, without what the environment of this node holds of secrets."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(RedactingFormatter(redactor, "%(asctime)s.%(msecs)03d %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
 
 
 def exit_status(error: PpError) -> int:

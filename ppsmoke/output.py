@@ -13,14 +13,14 @@ from typing import Protocol
 
 from ppsmoke.errors import EnvironmentFault, PpError
 from ppsmoke.orchestrator.options import OutputGone
-from ppsmoke.run_events import NoteMade, RunEvent
+from ppsmoke.run_events import NoteMade, RunEvent, Seen
 from ppsmoke.terminal import Terminal
 
 
 class Recorder(Protocol):
     """Who keeps what happens in a run. Never raises, never waits."""
 
-    def happened(self, event: RunEvent) -> None: ...
+    def happened(self, event: RunEvent, seen: Seen | None = None) -> None: ...
 
 
 class RunOutput:
@@ -50,10 +50,10 @@ class RunOutput:
     def settle(self) -> None:
         self._terminal.settle()
 
-    def happened(self, event: RunEvent) -> None:
+    def happened(self, event: RunEvent, seen: Seen | None = None) -> None:
         """To whoever records the run."""
         if self._recorder is not None:
-            self._recorder.happened(event)
+            self._recorder.happened(event, seen)
 
     async def text(self, piece: str) -> None:
         """Write and flush; waits for a slow reader. Raises OutputGone when there is none any more, EnvironmentFault

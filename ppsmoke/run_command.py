@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import Any
 
 from ppsmoke import models
+from ppsmoke.bundle.recorder import RunRecorder
 from ppsmoke.command_steps import RunCommand, begin, empty_result, end, prepare, report
 from ppsmoke.dialog import TypedDialog
 from ppsmoke.errors import PpError, VerifyMismatch
@@ -42,6 +43,7 @@ def run_command(command: RunCommand) -> int:
     run_id = secrets.token_hex(16)
     result = empty_result(command, run_id)
     more: dict[str, Any] = {}
+    recorder: RunRecorder | None = None
     began = time.monotonic()
     try:
         options = prepare(command, terminal, run_id, lambda: _open(command, terminal))
@@ -53,15 +55,15 @@ def run_command(command: RunCommand) -> int:
         check_memory(stage_memories(options), available_memory())
         if command.relay_urls:
             options = _with_relays(command, options, terminal)
-        options = begin(command, options, terminal)
-        result = _serve(command, options, terminal)
+        options, recorder = begin(command, options, terminal)
+        result = _serve(command, options, terminal, recorder)
         result.times.model = prepared
         # A run that was cut short, its reader gone, has nothing whole to compare.
         if command.verify and result.error is None and result.finish_reason is not None:
             more["verify"] = _verify(options, result, terminal).as_json()
     except PpError as error:
         result.error = error
-    return report(command, result, terminal, more)
+    return report(command, result, terminal, more, recorder)
 
 
 def _open(command: RunCommand, terminal: Terminal) -> Model:
@@ -89,8 +91,8 @@ def _with_relays(command: RunCommand, options: RunOptions, terminal: Terminal) -
     return replace(options, relay_urls=run_interruptibly(choosing), relay_token=token)
 
 
-def _serve(command: RunCommand, options: RunOptions, terminal: Terminal) -> RunResult:
-    output = RunOutput(terminal, stream=not command.as_json)
+def _serve(command: RunCommand, options: RunOptions, terminal: Terminal, recorder: RunRecorder) -> RunResult:
+    output = RunOutput(terminal, stream=not command.as_json, recorder=recorder)
     dialog = TypedDialog(command, options.model, output) if command.hold else None
     result = asyncio.run(LocalRun(options, output, hold=dialog).execute())
     raise_on_signals()

@@ -139,6 +139,9 @@ class StepRan:
     written: float
 
 
+STEP_TIMES = ("arrived", "began", "done", "back", "written")
+
+
 @dataclass(frozen=True, slots=True)
 class StagePace:
     """A stage's mean over the decode steps since the last such record, while the text comes."""
@@ -231,6 +234,15 @@ RunEvent = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """Who saw an event, and when, on the orchestrator's monotonic clock; `within`: how far off that may be, seconds."""
+
+    source: int | None
+    at: float
+    within: float = 0.0
+
+
 def event_name(event: RunEvent) -> str:
     """'stage_is_ready' of StageIsReady: what its record is called in a file."""
     return _name(type(event))
@@ -239,6 +251,12 @@ def event_name(event: RunEvent) -> str:
 def event_json(event: RunEvent, *, at: float, source: int | None) -> dict[str, Any]:
     """One line of events.jsonl: `at` on the run's time axis, `source` who saw it, the event's name and fields."""
     return {"at": round(at, 6), "source": source, "event": event_name(event), **asdict(event)}
+
+
+def step_json(step: StepRan, *, zero: float) -> dict[str, Any]:
+    """One line of spans.jsonl: the step's fields, its times on the axis that begins at `zero`."""
+    times = {name: round(getattr(step, name) - zero, 6) for name in STEP_TIMES}
+    return {**asdict(step), **times}
 
 
 def event_from_json(body: Mapping[str, Any]) -> RunEvent | None:

@@ -6,6 +6,7 @@ import logging
 import os
 import time
 from contextlib import suppress
+from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
@@ -95,6 +96,11 @@ class Terminal:
 
             with suppress(OSError):
                 self.console.print(Traceback.from_exception(type(error), error, error.__traceback__))
+
+    def bundle(self, directory: Path) -> None:
+        """Where all that is known of a run that failed lies, in one piece to copy. Also with `quiet`."""
+        self.settle()
+        self.console.say(escape(f"bundle: {directory}"))
 
     def _fitted(self, text: str) -> str:
         return wrap(text, self.console.width) if self.console.is_terminal else text

@@ -9,19 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeGuard, TypeVar
 
+from ppsmoke.bundle.names import CALLS, ENVIRONMENT, EVENTS, OFFERS, PLAN, RENTAL, RUN, SPANS
 from ppsmoke.errors import UsageError
 from ppsmoke.run_events import RunEvent, StepRan, event_from_json
 
 _E = TypeVar("_E", bound=RunEvent)
-
-ENVIRONMENT = "environment.json"
-PLAN = "plan.json"
-EVENTS = "events.jsonl"
-SPANS = "spans.jsonl"
-OFFERS = "offers.json"
-RENTAL = "rental.json"
-CALLS = "vast-calls.log"
-RUN = "run.json"
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,6 +54,7 @@ class Cluster:
         self._files: FileService | None = None
         self._news_came = asyncio.Event()
         self.join_token = secrets.token_hex(32)
+        options.redactor.keep(self._key, self.join_token, options.relay_token, *self._node_keys)
         self.nodes = nodes
         self.plan = self._make_plan()
         # Set by `spawn`.
@@ -136,6 +137,7 @@ class Cluster:
         """See Site. The node that had the place before is no longer welcome."""
         replaced = self.plan.stages[stage].node_id
         self._node_keys[stage] = secrets.token_bytes(32)
+        self._options.redactor.keep(self._node_keys[stage])
         self.plan = self._make_plan()
         self._planned[replaced] = _REPLACED
         if hasattr(self, "mesh"):

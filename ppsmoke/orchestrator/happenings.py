@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from ppsmoke.errors import PpError
 from ppsmoke.membership import Member
+from ppsmoke.messages import StageProgress
 from ppsmoke.orchestrator import machine
 from ppsmoke.orchestrator.options import RunOptions, View
 from ppsmoke.orchestrator.result import StageTimes
@@ -66,6 +67,12 @@ class Happenings:
         for stage in stages:
             self._view.happened(StageDoing(stage, state, detail))
 
+    def progress(self, news: StageProgress) -> None:
+        """What a stage says that it is doing."""
+        state = StageState(news.state) if news.state in set(StageState) else StageState.LOADING
+        done, total = (news.done, news.total) if news.total else (None, None)
+        self._view.happened(StageDoing(news.stage_index, state, news.phase, done, total, news.unit))
+
     def stage_ready(self, times: StageTimes) -> None:
         self._view.happened(StageIsReady(times.stage, times.device, times.load, times.compile, times.ready))
 
@@ -82,12 +89,3 @@ class Happenings:
 
     def ended(self, exit_status: int) -> None:
         self._view.happened(RunEnded(exit_status))
-
-
-def reported_state(doing: str) -> StageState:
-    """What a stage that says it is `doing` this is at."""
-    if doing.startswith("fetching"):
-        return StageState.FETCHING
-    if doing.startswith("link"):
-        return StageState.LINKING
-    return StageState.COMPILING if doing.startswith("compil") else StageState.LOADING

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Protocol
 
 from ppsmoke.messages import Generation
+from ppsmoke.redaction import Redactor
 from ppsmoke.request import Model
-from ppsmoke.run_events import RunEvent
+from ppsmoke.run_events import RunEvent, Seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,7 @@ class RunOptions:
     """`prefill_part`: most prompt tokens that travel in one object; parts overlap in the chain's stages.
 
     `show_members`: the membership table is news for the terminal, not a detail.
+    `redactor` learns every secret that the run makes or is given.
     `relay_urls`: what local nodes meet through, as if they were far from each other; none: they meet on loopback.
     """
 
@@ -47,6 +49,7 @@ class RunOptions:
     show_members: bool = False
     relay_urls: tuple[str, ...] = ()
     relay_token: str = field(default="", repr=False)
+    redactor: Redactor = field(default_factory=Redactor, repr=False, compare=False)
 
 
 class View(Protocol):
@@ -62,8 +65,8 @@ class View(Protocol):
 
     async def text(self, piece: str) -> None: ...
 
-    def happened(self, event: RunEvent) -> None:
-        """Something happened now, as the orchestrator sees it. Never raises, never waits."""
+    def happened(self, event: RunEvent, seen: Seen | None = None) -> None:
+        """Something happened: now, as the orchestrator sees it, unless `seen` says else. Never raises, never waits."""
 
 
 class OutputGone(Exception):

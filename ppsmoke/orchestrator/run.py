@@ -20,7 +20,7 @@ from ppsmoke.orchestrator.cluster import Cluster
 from ppsmoke.orchestrator.conversation import Conversation
 from ppsmoke.orchestrator.deadline import PhaseDeadline
 from ppsmoke.orchestrator.fault_delay import FaultDelay
-from ppsmoke.orchestrator.happenings import Happenings, reported_state
+from ppsmoke.orchestrator.happenings import Happenings
 from ppsmoke.orchestrator.hold import Dialog
 from ppsmoke.orchestrator.joining import Joining
 from ppsmoke.orchestrator.local_nodes import LocalNodes, MakeChild
@@ -410,7 +410,7 @@ class ChainRun(MeshEvents):
         match news:
             case StageProgress(phase=phase):
                 self._view.detail(f"stage {news.stage_index}: {phase}")
-                self._view.happened(StageDoing(news.stage_index, reported_state(phase), phase))
+                self._happenings.progress(news)
                 self._waiting.stage_does(news.stage_index, phase)
             case StageReady():
                 self._stage_ready(news)

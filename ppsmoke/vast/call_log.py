@@ -7,7 +7,10 @@ from contextlib import suppress
 from logging.handlers import MemoryHandler
 from pathlib import Path
 
-FILE_NAME = "vast-calls.log"
+from ppsmoke.bundle.names import CALLS
+from ppsmoke.log_format import RedactingFormatter
+from ppsmoke.redaction import Redactor
+
 _FORMAT = "%(asctime)s.%(msecs)03d %(message)s"
 _MOST_BEFORE = 1000
 
@@ -35,11 +38,11 @@ class CallLog:
             with suppress(OSError):
                 self._file.close()
 
-    def write_to(self, log_dir: Path) -> None:
+    def write_to(self, log_dir: Path, redactor: Redactor) -> None:
         """What was collected, and what comes. A file that cannot be written is no reason to stop."""
         with suppress(OSError):
-            self._file = _Quiet(log_dir / FILE_NAME)
-            self._file.setFormatter(logging.Formatter(_FORMAT, datefmt="%H:%M:%S"))
+            self._file = _Quiet(log_dir / CALLS)
+            self._file.setFormatter(RedactingFormatter(redactor, _FORMAT))
             self._collected.setTarget(self._file)
             self._collected.flush()
             self._logger.addHandler(self._file)

@@ -9,11 +9,13 @@ import json
 import os
 import secrets
 import time
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ppsmoke import __version__, models
+from ppsmoke.bundle.names import OFFERS
+from ppsmoke.bundle.recorder import RunRecorder
 from ppsmoke.command_steps import RunCommand, begin, empty_result, end, prepare, report
 from ppsmoke.dialog import TypedDialog
 from ppsmoke.errors import PpError, UsageError, VastFailed
@@ -79,7 +81,8 @@ def vastai_command(command: RunCommand, rental: RentalCommand) -> int:
     if rented is not None:
         terminal.settle()
         terminal.line(_rental_line(rented))
-    return report(command, result, terminal, {} if rented is None else {"rental": rented.as_json()})
+    recorder = attempt.recorder if attempt is not None else None
+    return report(command, result, terminal, {} if rented is None else {"rental": rented.as_json()}, recorder)
 
 
 def _rental_line(rented: RentalReport) -> str:
@@ -148,7 +151,8 @@ def _own_files(model: str) -> dict[str, Path]:
 
 @dataclass(slots=True)
 class _Attempt:
-    """One invocation, its options settled. `output`: set once the run itself began; `rented`: once it is over."""
+    """One invocation, its options settled. `output` and `recorder` are set once the run itself began, `rented` once it
+    is over."""
 
     command: RunCommand
     rental: RentalCommand
@@ -157,6 +161,7 @@ class _Attempt:
     options: RunOptions
     terminal: Terminal
     output: RunOutput | None = None
+    recorder: RunRecorder | None = None
     rented: RentalReport | None = None
 
     async def plan(self) -> str:
@@ -192,12 +197,12 @@ class _Attempt:
                 most = self.rental.max_spend
                 self.terminal.line(f"held         until you end it, or {most:.2f} USD are spent (--max-spend)")
             offers = await agreement.agreed(offers)
-            options = begin(self.command, self.options, self.terminal)
-            calls.write_to(options.log_dir)
-            with suppress(OSError):  # beside the logs: what was promised of these machines
-                text = json.dumps(offers_json(offers, agreement.costs(offers)), indent=1)
-                (options.log_dir / "offers.json").write_text(f"{text}\n")
-            self.output = RunOutput(self.terminal, stream=not self.command.as_json)
+            if self.service.key is not None:
+                self.options.redactor.keep(self.service.key.secret)
+            options, self.recorder = begin(self.command, self.options, self.terminal)
+            calls.write_to(options.log_dir, options.redactor)
+            self.recorder.writer.write_json(OFFERS, offers_json(offers, agreement.costs(offers)))
+            self.output = RunOutput(self.terminal, stream=not self.command.as_json, recorder=self.recorder)
             terms = self._rental_options(offers, needs, market, relays, checked.account, options.log_dir)
             dialog = None
             if self.command.hold:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ppsmoke.errors import PpError
+from ppsmoke.redaction import Redactor
 from ppsmoke.vast.records import Instance
 
 _HIDDEN = "[secret]"
@@ -58,12 +59,12 @@ async def read_logs(
     return found
 
 
-def write_logs(logs: Iterable[InstanceLogs], directory: Path) -> Mapping[int, Path]:
+def write_logs(logs: Iterable[InstanceLogs], directory: Path, redactor: Redactor) -> Mapping[int, Path]:
     """One file each, `instance-<id>.log`, with what is known of why it ended; raises OSError when it cannot be kept."""
     written: dict[int, Path] = {}
     for log in logs:
         path = directory / f"instance-{log.instance.id}.log"
-        path.write_text(as_text(log))
+        path.write_text(redactor.clean(as_text(log)), errors="backslashreplace")
         written[log.instance.id] = path
     return written
 

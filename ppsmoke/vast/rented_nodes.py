@@ -206,7 +206,7 @@ class RentedNodes:
         deadline_s = self._times.logs * _LOGS_SHARE
         read = await read_logs(self._client, [instance], deadline_s=deadline_s, secrets=self._secrets)
         try:
-            write_logs(read, self._options.log_dir)
+            write_logs(read, self._options.log_dir, self._options.redactor)
         except OSError as error:
             self._view.line(f"the logs of instance {instance.id} could not be kept: {error.strerror}")
 

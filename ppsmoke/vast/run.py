@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from ppsmoke.bundle.names import RENTAL
 from ppsmoke.orchestrator.hold import Dialog
 from ppsmoke.orchestrator.options import RunOptions, View
 from ppsmoke.orchestrator.result import RunResult
@@ -92,5 +93,6 @@ class RentedRun:
 
     def _keep_report(self) -> None:
         with suppress(OSError):
-            path = self._options.log_dir / "rental.json"
-            path.write_text(json.dumps(self.rental.as_json(), indent=1) + "\n")
+            path = self._options.log_dir / RENTAL
+            rental = self._options.redactor.clean_json(self.rental.as_json())
+            path.write_text(json.dumps(rental, indent=1) + "\n")

@@ -24,6 +24,7 @@ from ppsmoke.run_events import (
     RunBegan,
     RunEnded,
     RunEvent,
+    Seen,
     StageDoing,
     StageIsReady,
     StagePlaced,
@@ -118,7 +119,7 @@ class Watcher:
     async def text(self, piece: str) -> None:
         self.pieces.append(piece)
 
-    def happened(self, event: RunEvent) -> None:
+    def happened(self, event: RunEvent, seen: Seen | None = None) -> None:
         self.events.append(event)
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from ppsmoke.membership import Member, MemberRow
 from ppsmoke.orchestrator.member_news import MemberNews
-from ppsmoke.run_events import RunEvent
+from ppsmoke.run_events import RunEvent, Seen
 
 STAGE = Member("a" * 64, "alive", "ticket", 1, frozenset({"pp-stage-1"}))
 
@@ -28,7 +28,7 @@ class Said:
 
     async def text(self, piece: str) -> None: ...
 
-    def happened(self, event: RunEvent) -> None: ...
+    def happened(self, event: RunEvent, seen: Seen | None = None) -> None: ...
 
 
 def test_a_doubt_and_a_contradiction_are_news_and_a_name_is_a_detail() -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import httpx
 
 from ppsmoke.errors import TooFewOffers
+from ppsmoke.redaction import Redactor
 from ppsmoke.vast.api_key import ApiKey
 from ppsmoke.vast.client import VastClient
 from ppsmoke.vast.exchange import Timeouts
@@ -173,7 +174,7 @@ class SmallRun:
         raise TooFewOffers("the market is empty")
 
     async def save_logs(self, instance: Instance) -> None:
-        write_logs(await read_logs(self.client, [instance], deadline_s=8.0), self.directory)
+        write_logs(await read_logs(self.client, [instance], deadline_s=8.0), self.directory, Redactor())
 
     def _on_lost(self, stage: int, reason: str) -> None:
         self.lost.append((stage, reason))

@@ -22,7 +22,7 @@ from ppsmoke.orchestrator.options import Deadlines, RunOptions
 from ppsmoke.orchestrator.result import RunResult
 from ppsmoke.preflight import stage_memories
 from ppsmoke.request import Model, open_model
-from ppsmoke.run_events import RunEvent
+from ppsmoke.run_events import RunEvent, Seen
 from ppsmoke.stub_model import stub_encode
 from ppsmoke.vast.client import VastClient
 from ppsmoke.vast.market import StageOffers
@@ -85,7 +85,7 @@ class Watcher:
         self.pieces.append(piece)
         self.on_news(f"text {piece}")
 
-    def happened(self, event: RunEvent) -> None:
+    def happened(self, event: RunEvent, seen: Seen | None = None) -> None:
         self.events.append(event)
 
     @property

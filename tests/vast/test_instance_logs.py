@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ppsmoke.errors import VastUnavailable
+from ppsmoke.redaction import Redactor
 from ppsmoke.vast.instance_logs import InstanceLogs, as_text, clean, read_logs, write_logs
 from ppsmoke.vast.records import Instance, parse_instance
 
@@ -110,7 +111,7 @@ def test_line_ends_and_progress_bars_are_straightened(raw: str, kept: str) -> No
 
 def test_the_file_of_an_instance_says_how_it_ended(tmp_path: Path) -> None:
     log = InstanceLogs(FIRST, "out\n", None, ("daemon: host offline",))
-    paths = write_logs([log, InstanceLogs(SECOND, "", "d", ())], tmp_path)
+    paths = write_logs([log, InstanceLogs(SECOND, "", "d", ())], tmp_path, Redactor())
     assert paths == {1: tmp_path / "instance-1.log", 2: tmp_path / "instance-2.log"}
     text = paths[1].read_text()
     assert text == as_text(log)

@@ -1,0 +1,111 @@
+"""The place of a run's directory: made empty, held while the run lives, and old ones taken away."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from ppsmoke.errors import EnvironmentFault, UsageError
+from ppsmoke.logs import state_dir
+
+KEPT_RUNS = 20
+KEPT_S = 24 * 3600.0
+
+
+class RunFolder:
+    """A directory that no other run takes and none takes away, until it is closed or this process ends."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises OSError."""
+        self.path = path
+        self._held = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
+        with suppress(OSError):  # not every file system has locks: then age alone protects it
+            fcntl.flock(self._held, fcntl.LOCK_SH | fcntl.LOCK_NB)
+
+    def close(self) -> None:
+        if self._held >= 0:
+            os.close(self._held)
+            self._held = -1
+
+
+def check_chosen(chosen: Path) -> None:
+    """Raises UsageError for a directory that has something in it, EnvironmentFault for what can be none."""
+    try:
+        taken = any(chosen.iterdir())
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise _unusable(chosen, error) from error
+    if taken:
+        raise UsageError(
+            f"the log directory {chosen} is not empty, and what is in it could be taken for this run's",
+            remedy="Give a new or an empty one with --log-dir.",
+        )
+
+
+def open_folder(run_id: str, chosen: Path | None, environ: Mapping[str, str]) -> RunFolder:
+    """Make the run's directory: `chosen`, else one in the usual place, where the newest and the young ones are kept.
+
+    Raises UsageError, EnvironmentFault.
+    """
+    if chosen is not None:
+        check_chosen(chosen)
+    runs = state_dir(environ) / "runs"
+    path = chosen if chosen is not None else runs / run_id
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.mkdir(mode=0o700, exist_ok=True)
+        folder = RunFolder(path)
+    except OSError as error:
+        raise _unusable(path, error) from error
+    if chosen is None:
+        with suppress(OSError):
+            prune(runs, time.time())
+    return folder
+
+
+def prune(runs: Path, now: float) -> None:
+    """Take away what is neither one of the newest, nor a day young, nor the directory of a run that lives. Only what is
+    named like a run counts. Raises OSError where `runs` cannot be read."""
+    kept = sorted((p for p in runs.iterdir() if _is_run_id(p.name) and p.is_dir()), key=_made_at)
+    for old in kept[:-KEPT_RUNS]:
+        if now - _made_at(old) > KEPT_S and not _is_held(old):
+            shutil.rmtree(old, ignore_errors=True)
+
+
+def _is_held(path: Path) -> bool:
+    try:
+        opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(opened)
+    return False
+
+
+def _unusable(path: Path, error: OSError) -> EnvironmentFault:
+    return EnvironmentFault(
+        f"the log directory {path} cannot be made: {error.strerror}", remedy="Choose another with --log-dir."
+    )
+
+
+def _made_at(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:  # another run is pruning too
+        return 0.0
+
+
+def _is_run_id(name: str) -> bool:
+    return len(name) == 32 and all(c in "0123456789abcdef" for c in name)

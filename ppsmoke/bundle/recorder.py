@@ -1,0 +1,78 @@
+"""What happens in a run, into its directory: the driver around the writer, with the clock."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from ppsmoke.bundle import names
+from ppsmoke.bundle.facts import host_facts
+from ppsmoke.bundle.folder import RunFolder
+from ppsmoke.bundle.writer import BundleWriter
+from ppsmoke.redaction import without_secret_arguments
+from ppsmoke.run_events import NoteMade, RunEvent, Seen, StepRan, event_json, step_json
+
+
+class RunRecorder:
+    """Of one run, from its directory's making to its last word. `writer` is for what is no event.
+
+    Never raises and waits for nothing but the disk. Zero of the run's time axis is when this is made.
+    """
+
+    def __init__(self, folder: RunFolder, writer: BundleWriter) -> None:
+        self.writer = writer
+        self._folder = folder
+        self._zero = time.monotonic()
+        self._began = time.time()
+
+    @property
+    def directory(self) -> Path:
+        return self._folder.path
+
+    def begin(self, run_id: str, plan: Mapping[str, Any]) -> None:
+        """What is known before anything happens. `plan` as `--plan --json` has it."""
+        began = datetime.fromtimestamp(self._began, UTC).isoformat(timespec="milliseconds")
+        environment = {
+            "format": names.FORMAT,
+            "run_id": run_id,
+            "began_unix": round(self._began, 6),
+            "began": began,
+            **host_facts(),
+            "command": without_secret_arguments(sys.argv),
+        }
+        self.writer.write_json(names.ENVIRONMENT, environment)
+        self.writer.write_json(names.PLAN, plan)
+
+    def happened(self, event: RunEvent, seen: Seen | None = None) -> None:
+        """Keep it; without `seen` the orchestrator sees it now."""
+        at = time.monotonic() if seen is None else seen.at
+        within = {} if seen is None or seen.source is None else {"within": round(seen.within, 6)}
+        if isinstance(event, StepRan):
+            self.writer.append(names.SPANS, [step_json(event, zero=self._zero) | within])
+            return
+        source = None if seen is None else seen.source
+        self.writer.append(names.EVENTS, [event_json(event, at=at - self._zero, source=source) | within])
+
+    def finish(self, run: Mapping[str, Any]) -> None:
+        """The last word: what the run came to, as `--json` has it. Nothing is kept afterwards."""
+        self.writer.clean_files(names.STAGE_LOG.format("*"))
+        self.writer.clean_files(names.INSTANCE_LOG.format("*"))
+        self.writer.write_json(names.RUN, run)
+        self.writer.close()
+        self._folder.close()
+
+
+class RecordedLog(logging.Handler):
+    """Warnings of the parts below, and of asyncio, as events."""
+
+    def __init__(self, recorder: RunRecorder) -> None:
+        super().__init__(logging.WARNING)
+        self._recorder = recorder
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._recorder.happened(NoteMade(self.format(record), "warning"))
