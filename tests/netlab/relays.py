@@ -40,7 +40,9 @@ class RelayServer:
 
     def start(self) -> None:
         """Return when it answers."""
-        self._process = self._host.popen(self._command, stdin=subprocess.DEVNULL, start_new_session=True)
+        self._process = self._host.popen(
+            self._command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+        )
         ends = time.monotonic() + _UP_S
         while not self._answers():
             assert self._process.poll() is None, f"the relay ended with status {self._process.returncode}"
