@@ -26,6 +26,7 @@ from ppsmoke.preflight import plan_json
 from ppsmoke.redaction import secret_values
 from ppsmoke.request import Model, fit_to_context
 from ppsmoke.signals import exit_on_signals
+from ppsmoke.telemetry import export_run
 from ppsmoke.terminal import Terminal, TerminalLog
 from ppsmoke.wording import short_path
 
@@ -171,6 +172,8 @@ def report(
     if command.as_json:
         with suppress(BrokenPipeError):  # whoever went away must not turn a failure into a success
             print(json.dumps(body), flush=True)
+    if recorder is not None:
+        export_run(recorder.directory, os.environ, terminal.line)
     return result.exit_status
 
 

@@ -74,11 +74,12 @@ def prune(runs: Path, now: float) -> None:
     named like a run counts. Raises OSError where `runs` cannot be read."""
     kept = sorted((p for p in runs.iterdir() if _is_run_id(p.name) and p.is_dir()), key=_made_at)
     for old in kept[:-KEPT_RUNS]:
-        if now - _made_at(old) > KEPT_S and not _is_held(old):
+        if now - _made_at(old) > KEPT_S and not is_held(old):
             shutil.rmtree(old, ignore_errors=True)
 
 
-def _is_held(path: Path) -> bool:
+def is_held(path: Path) -> bool:
+    """Whether the run of this directory lives."""
     try:
         opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
     except OSError:

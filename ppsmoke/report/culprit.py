@@ -70,7 +70,7 @@ def _of_shares(about: Literal["prompt", "tokens"], found: Sequence[Share], whole
         computing = sum(share.share for share in found if share.place.is_stage)
         sentence = (
             f"no stage or edge stands out: of {whole_name}, {seconds(whole)}, the stages compute {percent(computing)} "
-            f"and the edges take {percent(1 - computing)}"
+            f"and the edges take {percent(1 - computing)}{_mostly(found)}"
         )
         return Culprit(about, sentence)
     others = [s for s in found if s.place.is_stage == worst.place.is_stage and s is not worst]
@@ -93,6 +93,23 @@ def _excess(share: Share, found: Sequence[Share]) -> float:
     often: of a prompt in parts, all are awaited in one stage and only one in the others."""
     others = [s.mean_s / s.count for s in found if s.place.is_stage == share.place.is_stage and s is not share]
     return share.mean_s - share.count * median(others) if others else share.mean_s
+
+
+def _mostly(found: Sequence[Share]) -> str:
+    """Which part of all hops together is the largest."""
+    known = [share.parts for share in found if share.parts]
+    sums = {name: sum(parts[name] for parts in known) for name in HOP_PARTS}
+    whole = sum(sums.values())
+    if whole <= 0:
+        return ""
+    where = {
+        "outward": "from worker to node",
+        "write": "until it was written",
+        "wire": "on the wire",
+        "inward": "from node to worker",
+    }
+    name = max(HOP_PARTS, key=lambda part: sums[part])
+    return f", {percent(sums[name] / whole)} of that {where[name]}"
 
 
 def _most_of(share: Share) -> str:

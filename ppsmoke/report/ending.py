@@ -22,7 +22,7 @@ _BOUND = re.compile(r"longer than ([0-9]+(?:\.[0-9]+)?) s\b")
 class Ending:
     """`stage`: whose fault it is, or who was missing first. `sentence`: one sentence, what led to the end."""
 
-    how: Literal["completed", "failed", "interrupted", "cut off"]
+    how: Literal["completed", "failed", "interrupted", "cut off", "still running"]
     exit_status: int | None
     sentence: str
     error: ErrorSeen | None = None
@@ -113,9 +113,11 @@ def _cut_off(story: Story, states: Sequence[StateSpan]) -> Ending:
     end = story.last_at
     phase = _phase_name(story, end)
     dead = [event for _, event in story.of(MemberSeen) if event.state == "dead" and event.member is not None]
-    sentence = f"the record stops after {seconds(end)}"
-    sentence += f", in {phase}" if phase else ""
-    sentence += ": pp-smoke-run was killed, or it is still running"
+    where = f", in {phase}" if phase else ""
+    if story.alive:
+        sentence = f"the run goes on; its record reaches {seconds(end)}{where}"
+        return Ending("still running", None, sentence, None, None, phase)
+    sentence = f"the record stops after {seconds(end)}{where}: pp-smoke-run itself was killed, or its machine stopped"
     stage = dead[-1].member if dead else None
     failed = [event.stage for _, event in story.of(StageDoing) if event.state is StageState.FAILED]
     return Ending("cut off", None, sentence, None, stage if stage is not None else next(iter(failed), None), phase)

@@ -375,7 +375,7 @@ function buildTables() {
 function buildLegend() {
   const entries = [["compute", "computes"], ["hop", "hands over"], ["wait", "waits"], ["path", "critical path"],
     ["boot", "renting to joining"], ["fetch", "fetching"], ["load", "loading"], ["compile", "compiling"],
-    ["ready", "ready"], ["prefill", "prefill"], ["decoding", "decoding"], ["bad", "failed"]];
+    ["link", "opening edges"], ["ready", "ready"], ["prefill", "prefill"], ["decoding", "decoding"], ["bad", "failed"]];
   document.getElementById("legend").append(...entries.map(([color, name]) => {
     const sample = make("i");
     sample.style.background = "var(--" + color + ")";

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ppsmoke.bundle.folder import is_held
 from ppsmoke.bundle.reader import read_bundle
 from ppsmoke.logs import log_tail
 from ppsmoke.report.story import Story, tell
@@ -19,7 +20,7 @@ def read_story(directory: Path) -> Story:
         stage = _stage_of(bundle.rental, instance)
         if stage is not None and not logs.get(stage):
             logs[stage] = log_tail(path, _TAIL_LINES)
-    return tell(bundle, logs)
+    return tell(bundle, logs, alive=is_held(directory))
 
 
 def _stage_of(rental: object, instance: int) -> int | None:

@@ -36,7 +36,7 @@ class Moment:
 class Story:
     """Times are seconds since the run began, which was `began_unix_s` (UTC). `run` is the content of run.json, None
     where the run left none; `moments` are in order of time, steps apart; `logs`: the last lines of each stage's log;
-    `lost`: lines that could not be read.
+    `alive`: the run is not over; `lost`: lines that could not be read.
     """
 
     run: Mapping[str, Any] | None
@@ -47,6 +47,7 @@ class Story:
     environment: Mapping[str, Any] = field(default_factory=dict)
     logs: Mapping[int, Sequence[str]] = field(default_factory=dict)
     began_unix_s: float | None = None
+    alive: bool = False
     lost: int = 0
 
     def of(self, kind: type[E]) -> Iterator[tuple[Moment, E]]:
@@ -149,8 +150,8 @@ class Story:
         return isinstance(generation, Mapping) and generation.get("feedback") == "orchestrator"
 
 
-def tell(bundle: Bundle, logs: Mapping[int, Sequence[str]] | None = None) -> Story:
-    """The bundle's story, from the run's beginning on; `logs` as Story has them."""
+def tell(bundle: Bundle, logs: Mapping[int, Sequence[str]] | None = None, *, alive: bool = False) -> Story:
+    """The bundle's story, from the run's beginning on; `logs` and `alive` as Story has them."""
     moments = [record for record in bundle.events if _is_sound(record)]
     steps = [span.step for span in bundle.spans if well_formed(span.step)]
     lost = bundle.skipped + len(bundle.events) + len(bundle.spans) - len(moments) - len(steps)
@@ -167,6 +168,7 @@ def tell(bundle: Bundle, logs: Mapping[int, Sequence[str]] | None = None) -> Sto
         environment=bundle.environment or {},
         logs=logs or {},
         began_unix_s=unix + zero if isinstance(unix, int | float) else None,
+        alive=alive,
         lost=lost,
     )
 

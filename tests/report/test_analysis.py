@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from ppsmoke.bundle.folder import RunFolder
 from ppsmoke.report.analysis import Analysis, analyse
 from ppsmoke.report.culprit import Culprit
 from ppsmoke.report.source import read_story
@@ -47,7 +48,8 @@ def test_where_nobody_stands_out_the_sums_are_told(tmp_path: Path) -> None:
     found = about(analysed(make(Recipe()), tmp_path), "tokens")
     assert found.place is None
     assert found.sentence == (
-        "no stage or edge stands out: of a token's time, 11.2 ms, the stages compute 71 % and the edges take 29 %"
+        "no stage or edge stands out: of a token's time, 11.2 ms, the stages compute 71 % and the edges take 29 %, "
+        "62 % of that on the wire"
     )
 
 
@@ -190,7 +192,21 @@ def test_a_killed_run_tells_where_its_record_stops(tmp_path: Path) -> None:
     serve(recipe, made, prepare(recipe, made), until=(5, 1))
     end = analysed(made, tmp_path).ending
     assert (end.how, end.exit_status) == ("cut off", None)
-    assert end.sentence == ("the record stops after 1.1 s, in Running: pp-smoke-run was killed, or it is still running")
+    assert end.sentence == (
+        "the record stops after 1.1 s, in Running: pp-smoke-run itself was killed, or its machine stopped"
+    )
+
+
+def test_a_run_that_goes_on_was_not_killed(tmp_path: Path) -> None:
+    recipe = Recipe()
+    made = begin(recipe)
+    serve(recipe, made, prepare(recipe, made), until=(5, 1))
+    folder = RunFolder(made.write(tmp_path))
+    try:
+        end = analyse(read_story(tmp_path)).ending
+    finally:
+        folder.close()
+    assert (end.how, end.sentence) == ("still running", "the run goes on; its record reaches 1.1 s, in Running")
 
 
 def test_the_axis_may_begin_before_the_run(tmp_path: Path) -> None:

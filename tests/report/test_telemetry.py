@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from ppsmoke import telemetry
+from ppsmoke.report import otlp
 from tests.report.recipe import RUN_ID, Recipe, make
 
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
@@ -99,7 +100,7 @@ def test_a_collector_gets_the_run_its_stages_and_its_steps(collector: Collector,
 
 
 def test_without_the_variable_nothing_is_loaded_or_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(telemetry, "read_story", None)
+    monkeypatch.setattr(telemetry, "import_module", None)
     assert exported(tmp_path, {}) == []
     assert exported(tmp_path, {ENDPOINT: "http://127.0.0.1:1", "OTEL_SDK_DISABLED": "true"}) == []
 
@@ -120,7 +121,7 @@ def test_the_missing_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     def missing(name: str, *_: object) -> None:
         raise ModuleNotFoundError(name)
 
-    monkeypatch.setattr(telemetry, "import_module", missing)
+    monkeypatch.setattr(otlp, "import_module", missing)
     (warning,) = exported(make(Recipe()).write(tmp_path), {ENDPOINT: "http://127.0.0.1:1"})
     assert warning == "spans were not exported: the libraries are missing; pip install 'pp-smoke-run[otel]'"
 
