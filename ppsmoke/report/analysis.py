@@ -174,7 +174,7 @@ def _stage(story: Story, stage: int) -> StageFigures:
         decode_p99=percentile(totals, 99) if totals else _number(row, "decode_p99_s"),
         compute=_mean([step.done - step.began for step in decode]) if decode else _number(row, "compute_p50_s"),
         wait=_mean(waits),
-        hop=_mean([_handing(step) for step in decode]),
+        hop=_mean([_handing(step) for step in decode]) if decode else _told_handing(row),
         steps=len(steps),
     )
 
@@ -187,6 +187,11 @@ def _whole_prompt(parts: Sequence[StepRan]) -> float:
 
 def _handing(step: StepRan) -> float:
     return max(0.0, step.began - step.arrived) + max(0.0, step.written - step.done)
+
+
+def _told_handing(row: Mapping[str, Any]) -> float | None:
+    known = [_number(row, f"{part}_p50_s") for part in ("inward", "outward", "write")]
+    return sum(part for part in known if part is not None) if None not in known else None
 
 
 def _edges(story: Story, token_shares: Sequence[Share]) -> list[EdgeFigures]:
