@@ -110,6 +110,8 @@ class OutboundEdgeProvision(Record):
 
 
 class ProvisionStage(Record):
+    """`probe_bytes`: how much to send over each outbound edge's connection to see what it carries; 0: nothing."""
+
     type: Literal["ProvisionStage"] = "ProvisionStage"
     run_id: RunId
     stage_index: Count
@@ -121,6 +123,7 @@ class ProvisionStage(Record):
     outbound: tuple[OutboundEdgeProvision, ...]
     model: StageModelFacts
     generation: Generation
+    probe_bytes: Count = 0
 
     @property
     def edge_ids(self) -> list[int]:
@@ -187,7 +190,46 @@ class StageProgress(Record):
     unit: Literal["", "bytes", "blocks", "kernels"] = ""
 
 
-ControlMessage = ProvisionStage | StopRun | StageReady | StageFault | StageStopped | StageProgress
+ORCHESTRATOR_TARGET = -1
+Target = Annotated[int, Between(ORCHESTRATOR_TARGET, 2**31 - 1)]
+"""The stage at the other end, or the orchestrator."""
+PathKind = Literal["direct", "relay"]
+Measure = Annotated[float, Between(0.0, 1e15)]
+
+
+class EdgeReport(Record):
+    """The way from this stage to the consumer of one of its edges, measured; or `trouble`, why it could not be.
+
+    `bytes_per_s` is that of `probe_bytes`; 0 of both where nothing was sent.
+    """
+
+    type: Literal["EdgeReport"] = "EdgeReport"
+    run_id: RunId
+    stage_index: Count
+    node_id: NodeId
+    target: Target
+    path: PathKind = "relay"
+    round_trip_s: Measure = 0.0
+    bytes_per_s: Measure = 0.0
+    probe_bytes: Count = 0
+    trouble: str = ""
+
+
+class PathReport(Record):
+    """The link from this stage to the consumer of one of its edges goes another way now."""
+
+    type: Literal["PathReport"] = "PathReport"
+    run_id: RunId
+    stage_index: Count
+    node_id: NodeId
+    target: Target
+    before: PathKind
+    after: PathKind
+
+
+ControlMessage = (
+    ProvisionStage | StopRun | StageReady | StageFault | StageStopped | StageProgress | EdgeReport | PathReport
+)
 
 
 def encode_message(message: ControlMessage) -> dict[str, Any]:

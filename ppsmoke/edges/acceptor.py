@@ -8,6 +8,7 @@ import logging
 from ppsmoke.edges import records
 from ppsmoke.edges.consumer import InboundEdge
 from ppsmoke.errors import PpError
+from ppsmoke.paths.probe import answer, is_probe
 from ppsmoke.transport.framing import FrameError
 from ppsmoke.transport.mesh import Mesh
 from ppsmoke.transport.stream import FrameStream
@@ -55,7 +56,11 @@ class EdgeAcceptor:
         stream.cutter.max_frame = records.MAX_RECORD_BYTES
         try:
             async with asyncio.timeout(self._open_deadline_s):
-                record = records.decode(await stream.read_frame() or b"")
+                first = await stream.read_frame() or b""
+            if is_probe(first):
+                await answer(stream, first)
+                return
+            record = records.decode(first)
             if not isinstance(record, records.Open):
                 raise records.RecordMalformed(f"a stream must begin with Open, not {type(record).__name__}")
             refuse = await self._judge(peer_id, record, stream)

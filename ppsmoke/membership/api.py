@@ -36,6 +36,10 @@ OnChange = Callable[[Member | None, Member], None]
 """Called in the event loop with the record before (None: new) and after."""
 
 
+OnPath = Callable[[str, Literal["direct", "relay"], Literal["direct", "relay"]], None]
+"""Called in the event loop with a node id and the way that the link to it took before and takes now."""
+
+
 class Membership(Protocol):
     def members(self) -> Mapping[str, Member]:
         """Every record known, one's own included, by node id."""

@@ -11,12 +11,12 @@ import logging
 from collections import deque
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 from ppsmoke.iroh_fix import IROH_ERRORS, iroh_text
 from ppsmoke.transport.closing import CloseCode, peer_close
 from ppsmoke.transport.framing import FrameCutter, FrameError, frame_pieces
+from ppsmoke.transport.path import Path, path_of
 
 log = logging.getLogger(__name__)
 
@@ -29,15 +29,6 @@ _READ_BYTES = 16384
 _REOPEN_S = 0.2
 
 Spawn = Callable[[Coroutine[Any, Any, None], str], "asyncio.Task[None]"]
-
-
-@dataclass(frozen=True, slots=True)
-class Path:
-    """How a connection reaches its peer. `rtt_s`: as QUIC measures it, None below its resolution of 1 ms."""
-
-    relay: bool
-    address: str
-    rtt_s: float | None
 
 
 class Courier:
@@ -99,14 +90,7 @@ class Courier:
 
     def path(self) -> Path | None:
         """The path in use; None when there is none just now."""
-        try:
-            paths = self.connection.paths()
-        except IROH_ERRORS:
-            return None
-        chosen = next((path for path in paths if path.is_selected), paths[0] if paths else None)
-        if chosen is None:
-            return None
-        return Path(chosen.is_relay, str(chosen.remote_addr), chosen.rtt_ms / 1000 if chosen.rtt_ms else None)
+        return path_of(self.connection)
 
     def _as_datagram(self, data: bytes) -> bool:
         try:

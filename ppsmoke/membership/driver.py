@@ -18,10 +18,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from ppsmoke.membership.courier import Courier, Path
+from ppsmoke.membership.courier import Courier
 from ppsmoke.membership.loop_thread import LoopThread
 from ppsmoke.membership.swim import Action, Detour, MemberView, Note, Send, Swim
 from ppsmoke.membership.table import MemberRow, PathKind
+from ppsmoke.paths.watch import PathKind as WatchedKind
+from ppsmoke.paths.watch import PathWatch
+from ppsmoke.transport.path import Path
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +52,9 @@ class DriverEvents(Protocol):
 
     def seen_at(self, node_id: str, address: str) -> None:
         """A peer's packets come from this "ip:port", no relay between; told once for each address."""
+
+    def path_changed(self, node_id: str, before: WatchedKind, after: WatchedKind) -> None:
+        """The link to a member goes another way now."""
 
     def name_of(self, node_id: str) -> str: ...
 
@@ -81,6 +87,7 @@ class SwimDriver:
         self._kept: dict[str, deque[_Kept]] = {}
         self._complained: set[tuple[str, str]] = set()
         self._seen_at: dict[str, str] = {}
+        self._paths = PathWatch()
         self._timer: asyncio.TimerHandle | None = None
         self.heard_at: dict[str, float] = {}  # when each peer last sent something; read by other threads
         # Set by `start`.
@@ -211,6 +218,10 @@ class SwimDriver:
     def _look(self, courier: Courier) -> Path | None:
         """The path in use, and what follows from it."""
         path = courier.path()
+        if path is not None:
+            after: WatchedKind = "relay" if path.relay else "direct"
+            if (before := self._paths.saw(courier.peer, after)) is not None:
+                self._events.path_changed(courier.peer, before, after)
         if path is not None and not path.relay and self._seen_at.get(courier.peer) != path.address:
             self._seen_at[courier.peer] = path.address
             self._events.seen_at(courier.peer, path.address)

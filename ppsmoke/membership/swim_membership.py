@@ -15,13 +15,14 @@ from types import MappingProxyType
 from ppsmoke.errors import DeadlineExceeded, JoinRefused, PeerLeft, PeerLost, PpError
 from ppsmoke.membership import swim
 from ppsmoke.membership.address import pack_address, unpack_address
-from ppsmoke.membership.api import Member, OnChange, describe_member
+from ppsmoke.membership.api import Member, OnChange, OnPath, describe_member
 from ppsmoke.membership.driver import SwimDriver
 from ppsmoke.membership.loop_thread import LoopThread
 from ppsmoke.membership.outside import OutsideView
 from ppsmoke.membership.redial import Redial
 from ppsmoke.membership.rules import admit_rule, name_rule
 from ppsmoke.membership.table import MemberRow
+from ppsmoke.paths.watch import PathKind
 from ppsmoke.transport.events import MeshEvents
 from ppsmoke.transport.mesh import Mesh
 
@@ -55,11 +56,13 @@ class SwimMembership(MeshEvents):
         config: swim.SwimConfig,
         planned: Mapping[str, int] | None = None,
         on_change: OnChange | None = None,
+        on_path: OnPath | None = None,
     ) -> None:
         self._mesh = mesh
         self._own_id = mesh.node_id
         self._orchestrator_id = orchestrator_id
         self._on_change = on_change
+        self._on_path = on_path
         own = Member(mesh.node_id, "alive", mesh.endpoint.ticket(), stage_index)
         self._records: dict[str, Member] = {own.node_id: own}
         self._holders: dict[str, str] = {}
@@ -239,6 +242,11 @@ class SwimMembership(MeshEvents):
         if not (self._closing or self._mesh.endpoint.loopback_only):
             self._outside.tell(node_id, address)
 
+    def path_changed(self, node_id: str, before: PathKind, after: PathKind) -> None:
+        log.info("%s is reached another way: %s -> %s", self._mesh.name_of(node_id), before, after)
+        if self._on_path is not None and not self._closing:
+            self._on_path(node_id, before, after)
+
     # ---- the rest
 
     def _member_changed(self, view: swim.MemberView) -> None:
@@ -352,6 +360,9 @@ class _Bridge:
 
     def seen_at(self, node_id: str, address: str) -> None:
         self._hand_over(self._membership.seen_at, node_id, address)
+
+    def path_changed(self, node_id: str, before: PathKind, after: PathKind) -> None:
+        self._hand_over(self._membership.path_changed, node_id, before, after)
 
     def name_of(self, node_id: str) -> str:
         return self._mesh.name_of(node_id)

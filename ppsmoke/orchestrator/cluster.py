@@ -13,6 +13,7 @@ from ppsmoke.errors import LeftBehind, PpError, RunFailed
 from ppsmoke.files.protocol import FILES_ALPN
 from ppsmoke.files.service import FileService
 from ppsmoke.membership import ENTRY_NAME, ORCHESTRATOR_NAME, Member, MemberRow, SwimMembership, stage_name
+from ppsmoke.membership.api import OnPath
 from ppsmoke.messages import CONTROL_CHANNEL, ProvisionStage, StopRun, encode_message
 from ppsmoke.orchestrator.node_source import NodeNews, NodeSource
 from ppsmoke.orchestrator.options import RunOptions
@@ -31,7 +32,7 @@ _REPLACED = -1  # a stage that no node claims to be
 class Cluster:
     """Everything that a run creates outside itself, entered in books; to its nodes it is the site they join.
 
-    `member_changed` is called in the event loop; `events` are the mesh's.
+    `member_changed` and `path_changed` are called in the event loop; `events` are the mesh's.
     """
 
     def __init__(
@@ -41,10 +42,12 @@ class Cluster:
         *,
         events: MeshEvents,
         member_changed: Callable[[Member | None, Member], None],
+        path_changed: OnPath,
     ) -> None:
         self._options = options
         self._events = events
         self._member_changed = member_changed
+        self._path_changed = path_changed
         self._book = ResourceBook()
         self._key = secrets.token_bytes(32)
         self._own_id = node_id_of(self._key)
@@ -104,6 +107,7 @@ class Cluster:
             config=network.membership,
             planned=self._planned,
             on_change=self._changed,
+            on_path=self._path_changed,
         )
         self.acceptor = EdgeAcceptor(self.mesh)
         if network.files:

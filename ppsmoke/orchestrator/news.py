@@ -7,6 +7,8 @@ from typing import Any
 
 from ppsmoke.errors import PpError, StageFaulted, error_class
 from ppsmoke.messages import (
+    EdgeReport,
+    PathReport,
     ProvisionStage,
     StageFault,
     StageProgress,
@@ -17,7 +19,7 @@ from ppsmoke.messages import (
 )
 from ppsmoke.plan import RunPlan
 
-StageNews = StageReady | StageFault | StageStopped | StageProgress
+StageNews = StageReady | StageFault | StageStopped | StageProgress | EdgeReport | PathReport
 
 
 class NotNews(Exception):

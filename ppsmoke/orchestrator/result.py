@@ -151,7 +151,8 @@ class RunResult:
     Of a held run they are the newest answer's, like `prompt_tokens`, `finish_reason` and the times of tokens; `answers`
     is how many are whole, None where the run was not held.
 
-    `members`: the membership table when the teardown began, a dict a member. `left_behind`: what could not be verified
+    `members`: the membership table when the teardown began, a dict a member. `edges`: the ways between
+    neighbours, measured before the prompt. `left_behind`: what could not be verified
     as gone; it is the `error` too when there is no earlier one.
     """
 
@@ -164,6 +165,7 @@ class RunResult:
     finish_reason: FinishReason | None = None
     times: Times = field(default_factory=Times)
     members: list[dict[str, Any]] = field(default_factory=list)
+    edges: list[dict[str, Any]] = field(default_factory=list)
     error: PpError | None = None
     left_behind: LeftBehind | None = None
     answers: int | None = None
@@ -187,6 +189,7 @@ class RunResult:
             "finish_reason": self.finish_reason,
             "timings": self.times.as_json(),
             "members": self.members,
+            "edges": self.edges,
             "decode_tok_s": _rounded(self.times.decode_tok_s(), 2),
             "ttft_s": _rounded(self.times.first_token, 6),
             "exit_status": self.exit_status,

@@ -13,12 +13,22 @@ from typing import Any
 
 from ppsmoke.errors import DeadlineExceeded, EdgeFaulted, LeftBehind, MalformedRequest, PeerLost, PpError, RunFailed
 from ppsmoke.membership import Member, table_json
-from ppsmoke.messages import CONTROL_CHANNEL, StageFault, StageProgress, StageReady, StageStopped, StopRun
+from ppsmoke.messages import (
+    CONTROL_CHANNEL,
+    EdgeReport,
+    PathReport,
+    StageFault,
+    StageProgress,
+    StageReady,
+    StageStopped,
+    StopRun,
+)
 from ppsmoke.orchestrator import machine
 from ppsmoke.orchestrator.children import ChildNode
 from ppsmoke.orchestrator.cluster import Cluster
 from ppsmoke.orchestrator.conversation import Conversation
 from ppsmoke.orchestrator.deadline import PhaseDeadline
+from ppsmoke.orchestrator.edge_news import EdgeNews
 from ppsmoke.orchestrator.fault_delay import FaultDelay
 from ppsmoke.orchestrator.happenings import Happenings
 from ppsmoke.orchestrator.hold import Dialog
@@ -31,6 +41,9 @@ from ppsmoke.orchestrator.options import OutputGone, RunOptions, View
 from ppsmoke.orchestrator.result import RunResult, StageTimes
 from ppsmoke.orchestrator.token_ends import TokenEnds
 from ppsmoke.orchestrator.waiting_news import WaitingNews
+from ppsmoke.paths.probe import MAX_PROBE_BYTES
+from ppsmoke.paths.quality import edges_json
+from ppsmoke.paths.watch import PathKind
 from ppsmoke.plan import provision_stage
 from ppsmoke.request import fit_to_context
 from ppsmoke.run_events import PromptInjected, StageDoing, StageState
@@ -49,6 +62,7 @@ class ChainRun(MeshEvents):
         self._view = view
         self._nodes = nodes
         self._happenings = Happenings(options, view, remote=nodes.network.remote)
+        self._edge_news = EdgeNews(view, show=options.show_members or not nodes.network.loopback_only)
         self._member_news = MemberNews(view, options.num_stages, show=options.show_members)
         self._last_table: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -84,7 +98,13 @@ class ChainRun(MeshEvents):
         self._loop = asyncio.get_running_loop()
         self._finished = self._loop.create_future()
         started = time.monotonic()
-        self._cluster = Cluster(self._options, self._nodes, events=self, member_changed=self._member_changed)
+        self._cluster = Cluster(
+            self._options,
+            self._nodes,
+            events=self,
+            member_changed=self._member_changed,
+            path_changed=self._path_changed,
+        )
         join_s = self._options.deadlines.join
         self._joining = Joining(self._cluster, self._nodes, self._view, join_s)
         plan = self._cluster.plan
@@ -154,6 +174,7 @@ class ChainRun(MeshEvents):
                 self.result.times.prompt_at = time.monotonic()
                 if before is not machine.Phase.IDLE:
                     self.result.times.ready = self.result.times.prompt_at - self._provisioned_at
+                    self._edge_news.show()
                     self._spawn(self._show_members("after boot"))
                 self._view.waiting("waiting for the first token")
                 self._deadline.arm(deadlines.response, "the first token", "--response-timeout")
@@ -235,7 +256,9 @@ class ChainRun(MeshEvents):
             prefill_part=options.prefill_part,
         )
         indices = [stage.stage_index for stage in cluster.plan.stages]
-        await asyncio.gather(*(cluster.tell(index, provision_stage(cluster.plan, index)) for index in indices))
+        probe_bytes = self._probe_bytes()
+        provisions = [provision_stage(cluster.plan, index).replace(probe_bytes=probe_bytes) for index in indices]
+        await asyncio.gather(*(cluster.tell(index, message) for index, message in enumerate(provisions)))
         self._spawn(self._open_token_in(self._ends))
         self._spawn(self._consume(self._ends))
         self._spawn(self._find_entry())
@@ -243,9 +266,23 @@ class ChainRun(MeshEvents):
         self._waiting.show()
 
     async def _open_token_in(self, ends: TokenEnds) -> None:
-        await ends.producer.open(self._options.deadlines.ready)
+        nodes = [stage.node_id for stage in self._cluster.plan.stages]
+        measuring = self._edge_news.measure(self._cluster.mesh, nodes, self._probe_bytes())
+        await asyncio.gather(ends.producer.open(self._options.deadlines.ready), measuring)
         ends.producer.faulted.add_done_callback(self._edge_faulted)
         self._dispatch(machine.ConditionMet(machine.Condition.TOKEN_PRODUCER))
+
+    def _probe_bytes(self) -> int:
+        """What one part of a prompt has between two stages; nothing where no network is between them."""
+        if self._nodes.network.loopback_only:
+            return 0
+        model = self._cluster.plan.model
+        return min(MAX_PROBE_BYTES, self._options.prefill_part * model.hidden_dim * model.dtype_width_bytes)
+
+    def _path_changed(self, node_id: str, before: PathKind, after: PathKind) -> None:
+        stage = self._cluster.planned_stage(node_id)
+        if stage is not None:
+            self._edge_news.changed(None, stage, before, after)
 
     def _edge_faulted(self, faulted: asyncio.Future[EdgeFaulted]) -> None:
         if not faulted.cancelled():
@@ -412,6 +449,8 @@ class ChainRun(MeshEvents):
                 self._view.detail(f"stage {news.stage_index}: {phase}")
                 self._happenings.progress(news)
                 self._waiting.stage_does(news.stage_index, phase)
+            case EdgeReport() | PathReport():
+                self._edge_news.heard(news)
             case StageReady():
                 self._stage_ready(news)
             case StageFault():
@@ -460,6 +499,7 @@ class ChainRun(MeshEvents):
             self.result.left_behind = error
 
     def _collect(self) -> None:
+        self.result.edges = edges_json(self._edge_news.edges)
         self.result.error = self._state.error or self.result.error or self.result.left_behind
         self.result.tokens = list(self._state.tokens)
         self.result.finish_reason = self._state.finish_reason

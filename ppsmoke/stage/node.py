@@ -29,6 +29,8 @@ from ppsmoke.errors import (
 from ppsmoke.membership import ENTRY_NAME, EXIT_NAME, Member, SwimMembership, local_config, stage_name, wan_config
 from ppsmoke.messages import (
     CONTROL_CHANNEL,
+    EdgeReport,
+    PathReport,
     ProvisionStage,
     StageFault,
     StageProgress,
@@ -39,10 +41,12 @@ from ppsmoke.messages import (
     encode_message,
 )
 from ppsmoke.objects import StreamObject, begins_request
+from ppsmoke.paths.watch import PathKind
 from ppsmoke.roles import Role
 from ppsmoke.stage import machine
 from ppsmoke.stage.actor import Reset, StageActor, Work
 from ppsmoke.stage.heard_file import keep_touched
+from ppsmoke.stage.neighbour_paths import NeighbourPaths
 from ppsmoke.stage.progress import Progress
 from ppsmoke.stage.settings import NodeSettings
 from ppsmoke.stage.stage_worker import StageWorker
@@ -83,6 +87,8 @@ class StageNode(MeshEvents):
         self._times = StepTimes()
         self._provisioned_at = 0.0
         self._worker_ready: WorkerReady | None = None
+        self._paths: NeighbourPaths | None = None
+        self._measuring: asyncio.Task[None] | None = None
         # Set in `run`, in this order.
         self._mesh: Mesh
         self._membership: SwimMembership
@@ -126,6 +132,7 @@ class StageNode(MeshEvents):
             stage_count=settings.num_stages,
             config=(wan_config if settings.far else local_config)(settings.silence_limit),
             on_change=self._member_changed,
+            on_path=self._path_changed,
         )
         self._acceptor = EdgeAcceptor(self._mesh)
         self._mesh.start()
@@ -212,6 +219,8 @@ class StageNode(MeshEvents):
         match action:
             case machine.PrepareWorker(message):
                 self._wiring = self._make_wiring(message)
+                self._paths = NeighbourPaths(self._mesh, message, self._send)
+                self._measuring = self._spawn(self._paths.measure())
                 self._spawn(self._prepare_worker(self._wiring, message))
             case machine.OpenEdges(message):
                 self._spawn(self._open_edges(self._need_wiring(), message))
@@ -292,6 +301,8 @@ class StageNode(MeshEvents):
         ready = self._worker_ready
         assert ready is not None
         role = self._settings.role
+        assert self._measuring is not None
+        await asyncio.wait((self._measuring,))
         await self._send(
             StageReady(
                 run_id=run_id,
@@ -400,7 +411,9 @@ class StageNode(MeshEvents):
 
     # ---- links
 
-    async def _send(self, message: StageReady | StageFault | StageStopped | StageProgress) -> None:
+    async def _send(
+        self, message: StageReady | StageFault | StageStopped | StageProgress | EdgeReport | PathReport
+    ) -> None:
         try:
             send_s = _FAR_SEND_S if self._settings.far else _SEND_S
             await self._mesh.send(self._orchestrator, CONTROL_CHANNEL, encode_message(message), deadline_s=send_s)
@@ -432,6 +445,10 @@ class StageNode(MeshEvents):
     def _member_changed(self, _before: Member | None, member: Member) -> None:
         if member.node_id == self._orchestrator and member.state in ("dead", "left"):
             self._orchestrator_gone(member.reason)
+
+    def _path_changed(self, node_id: str, before: PathKind, after: PathKind) -> None:
+        if self._paths is not None:
+            self._spawn(self._paths.changed(node_id, before, after))
 
     def _orchestrator_gone(self, reason: str) -> None:
         self.end(OrchestratorLost(f"the orchestrator is gone: {reason}", stage=self._settings.stage))

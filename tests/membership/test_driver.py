@@ -79,6 +79,8 @@ class Told:
     def name_of(self, node_id: str) -> str:
         return node_id[:4]
 
+    def path_changed(self, node_id: str, before: str, after: str) -> None: ...
+
     def seen_at(self, node_id: str, address: str) -> None: ...
 
     def address(self) -> bytes:
