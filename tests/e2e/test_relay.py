@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from tests.e2e.kit import Box, stub_text
 from tests.transport.relay import relay
 
@@ -20,6 +22,8 @@ def test_nodes_meet_through_a_relay_that_wants_a_token(box: Box) -> None:
     assert done.expect(0).text == stub_text("hello", 20, MODEL)
     assert f"relay        {made.url} answers in " in done.err
     assert made.sent > 0
+    ways = {line.split("  ")[0] for line in done.err.splitlines() if re.search(" -> .* ms ", line)}
+    assert {"orchestrator -> stage 0", "stage 0 -> stage 1", "stage 1 -> stage 0", "stage 1 -> orchestrator"} <= ways
     assert TOKEN not in done.err
     assert "public" not in done.err
 
