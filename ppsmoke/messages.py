@@ -1,6 +1,6 @@
 """The control plane's messages and the records they carry: validated on arrival, JSON on the wire.
 
-Only the orchestrator sends `ProvisionStage` and `StopRun`; only stages send the rest.
+Only the orchestrator sends `ProvisionStage`, `StopRun`, `PauseRun` and `ResumeRun`; only stages send the rest.
 """
 
 from __future__ import annotations
@@ -227,8 +227,39 @@ class PathReport(Record):
     after: PathKind
 
 
+class PauseRun(Record):
+    """The orchestrator's process is about to be stopped (Ctrl-Z): its silence means nothing until a ResumeRun."""
+
+    type: Literal["PauseRun"] = "PauseRun"
+    run_id: RunId
+
+
+class ResumeRun(Record):
+    type: Literal["ResumeRun"] = "ResumeRun"
+    run_id: RunId
+
+
+class StagePaused(Record):
+    """The answer to a PauseRun."""
+
+    type: Literal["StagePaused"] = "StagePaused"
+    run_id: RunId
+    stage_index: Count
+    node_id: NodeId
+
+
 ControlMessage = (
-    ProvisionStage | StopRun | StageReady | StageFault | StageStopped | StageProgress | EdgeReport | PathReport
+    ProvisionStage
+    | StopRun
+    | StageReady
+    | StageFault
+    | StageStopped
+    | StageProgress
+    | EdgeReport
+    | PathReport
+    | PauseRun
+    | ResumeRun
+    | StagePaused
 )
 
 

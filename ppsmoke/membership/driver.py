@@ -89,6 +89,7 @@ class SwimDriver:
         self._seen_at: dict[str, str] = {}
         self._paths = PathWatch()
         self._timer: asyncio.TimerHandle | None = None
+        self._held: list[Callable[[Swim, float], list[Action]]] | None = None  # what waits for the end of a hold
         self.heard_at: dict[str, float] = {}  # when each peer last sent something; read by other threads
         # Set by `start`.
         self._loop: asyncio.AbstractEventLoop
@@ -103,6 +104,9 @@ class SwimDriver:
 
     def event(self, make: Callable[[Swim, float], list[Action]]) -> None:
         """Hand an event to the machine and perform what it answers. Raises what the machine raises (ValueError)."""
+        if self._held is not None:
+            self._held.append(make)
+            return
         try:
             self._perform(make(self.machine, self._loop.time()))
         finally:
@@ -130,12 +134,29 @@ class SwimDriver:
             courier.stop()
         self.event(lambda machine, now: machine.link_down(peer, now, left=left))
 
+    def hold(self) -> None:
+        """Judge nobody from now on, as if this process were stopped; nothing is sent, and what comes is not heard."""
+        if self._held is None:
+            self._held = []
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+
+    def go_on(self) -> None:
+        """End a hold. The machine sees by the clock that it was away and holds against nobody what it missed."""
+        held, self._held = self._held, None
+        for make in held or ():
+            self.event(make)
+        if held is not None:
+            self._tick()
+
     def rows(self) -> list[MemberRow]:
         """The table as it is now."""
         return [self._row(view) for view in self.machine.members().values()]
 
     async def leave(self) -> None:
         """Say goodbye, and return when the transport has it."""
+        self.go_on()
         self.event(lambda machine, now: machine.leave(now))
         await asyncio.gather(*(courier.flush(_FLUSH_S) for courier in self._couriers.values()))
 
@@ -155,6 +176,8 @@ class SwimDriver:
         if self._couriers.get(courier.peer) is not courier:
             return
         self.heard_at[courier.peer] = time.monotonic()
+        if self._held is not None:
+            return
         self.event(lambda machine, now: machine.receive(courier.peer, data, now))
 
     def _connection_closed(self, courier: Courier, left: bool) -> None:
@@ -228,6 +251,8 @@ class SwimDriver:
         return path
 
     def _round_trip(self, peer: str, rtt_s: float) -> None:
+        if self._held is not None:
+            return
         self.event(lambda machine, now: machine.round_trip(peer, rtt_s, now))
 
     def _moved(self, address: bytes) -> None:

@@ -73,6 +73,7 @@ class SwimMembership(MeshEvents):
         self._refused: str | None = None
         self._lost: PpError | None = None
         self._closing = False
+        self._held = False
         self._thread = LoopThread("membership")
         identity = swim.Identity(mesh.node_id, secrets.randbits(63), stage_index, pack_address(own.ticket))
         config = replace(
@@ -175,6 +176,21 @@ class SwimMembership(MeshEvents):
         """Whether this member itself, and not others about it, has said something so lately."""
         at = self._driver.heard_at.get(node_id)
         return at is not None and time.monotonic() - at < seconds
+
+    def hold(self) -> None:
+        """Judge nobody from now on: the orchestrator's process is about to be stopped, and says so itself."""
+        self._held = True
+        self._thread.post(self._driver.hold)
+
+    def go_on(self) -> None:
+        """End a hold."""
+        self._held = False
+        self._thread.post(self._driver.go_on)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the orchestrator's silence means nothing for now."""
+        return self._held
 
     async def table(self) -> list[MemberRow]:
         """What an operator wants to know of every member, as of the moment of this call."""

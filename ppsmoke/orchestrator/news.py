@@ -9,8 +9,11 @@ from ppsmoke.errors import PpError, StageFaulted, error_class
 from ppsmoke.messages import (
     EdgeReport,
     PathReport,
+    PauseRun,
     ProvisionStage,
+    ResumeRun,
     StageFault,
+    StagePaused,
     StageProgress,
     StageReady,
     StageStopped,
@@ -19,7 +22,7 @@ from ppsmoke.messages import (
 )
 from ppsmoke.plan import RunPlan
 
-StageNews = StageReady | StageFault | StageStopped | StageProgress | EdgeReport | PathReport
+StageNews = StageReady | StageFault | StageStopped | StageProgress | EdgeReport | PathReport | StagePaused
 
 
 class NotNews(Exception):
@@ -32,7 +35,7 @@ def stage_news(plan: RunPlan, node_id: str, body: Mapping[str, Any]) -> StageNew
     Raises NotNews, and MalformedRequest for what is no message at all: a stage of this version does not send such.
     """
     message = decode_message(body)
-    if isinstance(message, ProvisionStage | StopRun):
+    if isinstance(message, ProvisionStage | StopRun | PauseRun | ResumeRun):
         raise NotNews(f"{message.type} is for stages")
     index = message.stage_index
     if message.run_id != plan.run_id:

@@ -18,6 +18,7 @@ from ppsmoke.messages import (
     EdgeReport,
     PathReport,
     StageFault,
+    StagePaused,
     StageProgress,
     StageReady,
     StageStopped,
@@ -38,6 +39,7 @@ from ppsmoke.orchestrator.member_news import MemberNews
 from ppsmoke.orchestrator.news import NotNews, stage_fault_error, stage_news
 from ppsmoke.orchestrator.node_source import NodeSource
 from ppsmoke.orchestrator.options import OutputGone, RunOptions, View
+from ppsmoke.orchestrator.pause import Pause
 from ppsmoke.orchestrator.result import RunResult, StageTimes
 from ppsmoke.orchestrator.token_ends import TokenEnds
 from ppsmoke.orchestrator.waiting_news import WaitingNews
@@ -78,6 +80,7 @@ class ChainRun(MeshEvents):
         self._finished: asyncio.Future[None]
         self._cluster: Cluster
         self._joining: Joining
+        self._pause: Pause
         self._state: machine.RunState
         self.result = RunResult(
             run_id=options.run_id,
@@ -122,6 +125,7 @@ class ChainRun(MeshEvents):
         if not self._nodes.network.remote:
             self._begin_budget()
         self._happenings.began(plan)
+        self._pause = Pause(self._cluster, self._deadline, self._view)
         self._spawn(self._boot())
         try:
             await self._finished
@@ -453,6 +457,8 @@ class ChainRun(MeshEvents):
                 self._edge_news.heard(news)
             case StageReady():
                 self._stage_ready(news)
+            case StagePaused():
+                self._pause.heard(news.stage_index)
             case StageFault():
                 fault = stage_fault_error(news, self._nodes.log_tail(news.stage_index))
                 self._stage_failed(news.stage_index, fault)

@@ -31,8 +31,11 @@ from ppsmoke.messages import (
     CONTROL_CHANNEL,
     EdgeReport,
     PathReport,
+    PauseRun,
     ProvisionStage,
+    ResumeRun,
     StageFault,
+    StagePaused,
     StageProgress,
     StageReady,
     StageStopped,
@@ -412,7 +415,7 @@ class StageNode(MeshEvents):
     # ---- links
 
     async def _send(
-        self, message: StageReady | StageFault | StageStopped | StageProgress | EdgeReport | PathReport
+        self, message: StageReady | StageFault | StageStopped | StageProgress | EdgeReport | PathReport | StagePaused
     ) -> None:
         try:
             send_s = _FAR_SEND_S if self._settings.far else _SEND_S
@@ -464,10 +467,26 @@ class StageNode(MeshEvents):
         match decoded:
             case ProvisionStage():
                 self._dispatch(machine.ProvisionReceived(node_id, decoded))
+            case PauseRun() | ResumeRun():
+                self._orchestrator_pauses(node_id, decoded)
             case StopRun(run_id=run_id, reason=reason):
                 self._dispatch(machine.StopReceived(node_id, run_id, reason))
             case _:
                 log.warning("dropped %s from %s: it is not for a stage", decoded.type, self._name_of(node_id))
+
+    def _orchestrator_pauses(self, sender: str, message: PauseRun | ResumeRun) -> None:
+        """Its process stops or goes on: its silence in between is no death."""
+        if sender != self._orchestrator or message.run_id != self._settings.run_id:
+            log.warning("dropped %s from %s: it is not this run's orchestrator", message.type, self._name_of(sender))
+            return
+        if isinstance(message, ResumeRun):
+            log.info("the orchestrator goes on")
+            self._membership.go_on()
+            return
+        log.info("the orchestrator's process is stopped")
+        self._membership.hold()
+        run_id, stage = self._settings.run_id, self._settings.stage
+        self._spawn(self._send(StagePaused(run_id=run_id, stage_index=stage, node_id=self._mesh.node_id)))
 
     def _admit(self, node_id: str) -> Refused | None:
         return None  # the join token was proven; what a peer may do depends on the plan

@@ -236,8 +236,7 @@ class Box:
         process = subprocess.Popen(
             [*program, *arguments],
             env=self.environment(env),
-            start_new_session=True,
-            **{"cwd": self.cwd, **streams, **how},
+            **{"start_new_session": True, "cwd": self.cwd, **streams, **how},
         )
         started = Program(process, self)
         started.read(stdout=read_stdout)

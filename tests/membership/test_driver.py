@@ -177,3 +177,25 @@ def test_some_detours_in_a_row_mean_a_broken_path() -> None:
             assert made.told.broken == [PEER]
 
     run_clean(work())
+
+
+def test_a_held_driver_judges_nobody_and_makes_up_for_it_afterwards() -> None:
+    async def work() -> None:
+        async with rig() as made:
+            made.machine.ticks = 1
+            await made.perform()
+            await made.thread.ask(made.driver.hold, PATIENCE_S)
+            await made.thread.ask(made.driver.hold, PATIENCE_S)
+            made.machine.due = 0.0
+            await made.thread.ask(lambda: made.driver.detach(PEER, left=False), PATIENCE_S)
+            connection = Connection()
+            await made.attach(connection)
+            await made.perform(Send(PEER, b"x", reliable=False))
+            assert (made.machine.ticks, made.machine.heard, connection.sent) == (1, [], [])
+            await made.thread.ask(made.driver.go_on, PATIENCE_S)
+            await made.thread.ask(made.driver.go_on, PATIENCE_S)
+            assert made.machine.heard == [(PEER, False)]
+            assert connection.sent == [b"x"]
+            await eventually(lambda: made.machine.ticks > 3)
+
+    run_clean(work())

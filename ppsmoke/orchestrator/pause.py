@@ -1,0 +1,111 @@
+"""Ctrl-Z in a run: the stages are told before this process stops, and again when it goes on; nobody takes it for dead.
+
+The run's deadlines stand still meanwhile; a budget for rented machines does not, since they cost money all the time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from ppsmoke.errors import PpError
+from ppsmoke.messages import PauseRun, ResumeRun
+from ppsmoke.orchestrator.cluster import Cluster
+from ppsmoke.orchestrator.deadline import PhaseDeadline
+from ppsmoke.orchestrator.options import View
+
+_TELL_S = 1.0
+"""For all stages to say that they have heard it. One that is not linked yet cannot."""
+LINKS_LIVE_S = 30.0
+"""After so long without a sign QUIC gives a connection up, and nothing can be sent by a process that is stopped."""
+
+
+def stop_process() -> None:
+    """Stop, by the default action of SIGTSTP: none where no shell could go on from it. Returns when it is over."""
+    signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGTSTP)
+
+
+class Pause:
+    """Made by the run, in its event loop, once its cluster exists."""
+
+    def __init__(
+        self, cluster: Cluster, deadline: PhaseDeadline, view: View, *, stop: Callable[[], None] = stop_process
+    ) -> None:
+        self._cluster = cluster
+        self._deadline = deadline
+        self._view = view
+        self._stop = stop
+        self._loop = asyncio.get_running_loop()
+        self._paused: set[int] = set()
+        self._heard = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._listen()
+
+    def _listen(self) -> None:
+        # Where it is ignored it stays so; and only the main thread can take a signal over.
+        in_main = threading.current_thread() is threading.main_thread()
+        if in_main and signal.getsignal(signal.SIGTSTP) is signal.SIG_DFL:
+            self._loop.add_signal_handler(signal.SIGTSTP, self.begin)
+
+    def begin(self) -> None:
+        """Tell the stages, stop, and go on when this process is continued."""
+        if self._task is None or self._task.done():
+            self._task = self._loop.create_task(self._pause())
+
+    def heard(self, stage: int) -> None:
+        """A stage has answered."""
+        self._paused.add(stage)
+        self._heard.set()
+
+    async def _pause(self) -> None:
+        self._paused.clear()
+        self._view.settle()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._tell_all(), _TELL_S)
+        self._view.line(f"stopped: {self._meanwhile()}; fg or bg goes on")
+        began = time.monotonic()
+        self._stop()
+        away_s = time.monotonic() - began
+        self._listen()
+        self._go_on(away_s)
+        await self._send_all(ResumeRun(run_id=self._cluster.run_id))
+
+    def _meanwhile(self) -> str:
+        if self._cluster.nodes.network.remote:
+            return "the machines cost money all the same, and end themselves after --orphan-timeout without us"
+        return "the stages wait"
+
+    def _go_on(self, away_s: float) -> None:
+        if self._cluster.nodes.network.remote:
+            self._deadline.prolong(away_s)  # what is spent and when the market was asked is told by the true clock
+        else:
+            stand_still(self._loop, away_s)
+        long = f"; links may not have outlived {LINKS_LIVE_S:.0f} s of it" if away_s > LINKS_LIVE_S * 0.8 else ""
+        self._view.line(f"going on after {away_s:.0f} s{long}")
+
+    async def _tell_all(self) -> None:
+        await self._send_all(PauseRun(run_id=self._cluster.run_id))
+        while len(self._paused) < len(self._cluster.plan.stages):
+            self._heard.clear()
+            await self._heard.wait()
+
+    async def _send_all(self, message: PauseRun | ResumeRun) -> None:
+        await asyncio.gather(*(self._send(stage.stage_index, message) for stage in self._cluster.plan.stages))
+
+    async def _send(self, stage: int, message: PauseRun | ResumeRun) -> None:
+        try:
+            await self._cluster.tell(stage, message)
+        except (PpError, AttributeError) as error:  # no mesh yet: nobody to tell either
+            self._view.detail(f"{message.type} did not reach stage {stage}: {error}")
+
+
+def stand_still(loop: asyncio.AbstractEventLoop, seconds: float) -> None:
+    """Let the loop's clock show so much less: whatever waits in it waits so much longer."""
+    before = loop.time
+    loop.time = lambda: before() - seconds  # type: ignore[method-assign]
