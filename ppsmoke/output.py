@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import queue
-import select
 import sys
 import threading
 from contextlib import suppress
 from typing import Protocol
 
+from ppsmoke.blocking_write import write_all
 from ppsmoke.errors import EnvironmentFault, PpError
 from ppsmoke.orchestrator.options import OutputGone
 from ppsmoke.run_events import NoteMade, RunEvent, Seen
@@ -51,7 +51,8 @@ class RunOutput:
         self._terminal.settle()
 
     def happened(self, event: RunEvent, seen: Seen | None = None) -> None:
-        """To whoever records the run."""
+        """To whoever watches the run, and to whoever records it."""
+        self._terminal.happened(event, seen)
         if self._recorder is not None:
             self._recorder.happened(event, seen)
 
@@ -59,14 +60,14 @@ class RunOutput:
         """Write and flush; waits for a slow reader. Raises OutputGone when there is none any more, EnvironmentFault
         when the text cannot be written (a full disk)."""
         if self._stream and self._writer is not None:
-            await self._writer.write(piece.encode())
+            await self._put(self._writer, piece)
             self._wrote = piece
 
     async def whole_line(self, text: str) -> None:
         """Write a line of its own, or the end of the text's line: also without a stream. Raises as `text` does."""
         if self._writer is None:
             self._writer = _StdoutWriter()
-        await self._writer.write(f"{text}\n".encode())
+        await self._put(self._writer, f"{text}\n")
         self._wrote = ""
 
     @property
@@ -82,6 +83,8 @@ class RunOutput:
 
     def heard(self) -> None:
         """A line was typed, which ended the sign's."""
+        if self._asking:
+            self._terminal.typed()
         self._asking = False
 
     def refuse(self, error: PpError) -> None:
@@ -97,9 +100,23 @@ class RunOutput:
     def end(self) -> None:
         """The text is complete: on a terminal the prompt must not stick to it."""
         self._break_text()
-        self._terminal.settle()
+        self._terminal.finish()
+
+    async def _put(self, writer: _StdoutWriter, text: str) -> None:
+        display = self._terminal.text_display
+        if display is None:
+            await writer.write(text.encode())
+            return
+        try:
+            await display.text(text)
+        except OSError as failure:
+            raise _unwritable(failure) from failure
 
     def _break_text(self) -> None:
+        if self._terminal.text_display is not None:
+            # The display keeps lines of news apart from the text, and from what is being typed.
+            self._asking, self._wrote = False, ""
+            return
         if self._asking:
             self._terminal.sign("\n")
         self._asking = False
@@ -138,26 +155,19 @@ class _StdoutWriter:
             data, loop, done = self._jobs.get()
             error: Exception | None = None
             try:
-                view = memoryview(data)
-                while view:
-                    view = view[_write(view) :]
+                write_all(sys.stdout.fileno(), data)
             except BrokenPipeError:
                 error = OutputGone()
             except OSError as failure:
-                error = EnvironmentFault(f"standard output cannot be written: {failure.strerror}", phase="output")
+                error = _unwritable(failure)
             self._failure = self._failure or error
             with suppress(RuntimeError):  # the loop is closed: nobody waits
                 loop.call_soon_threadsafe(_settle, done, error)
             self._jobs.task_done()
 
 
-def _write(data: memoryview) -> int:
-    """Bytes written; waits where the reader is slow, also when somebody made our standard output non-blocking."""
-    while True:
-        try:
-            return os.write(sys.stdout.fileno(), data)
-        except BlockingIOError:
-            select.select([], [sys.stdout], [])
+def _unwritable(failure: OSError) -> EnvironmentFault:
+    return EnvironmentFault(f"standard output cannot be written: {failure.strerror}", phase="output")
 
 
 def _settle(done: asyncio.Future[None], error: Exception | None) -> None:

@@ -5,15 +5,26 @@ from __future__ import annotations
 import logging
 import os
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.markup import escape
-from rich.status import Status
 
 from ppsmoke.errors import PpError
+from ppsmoke.run_events import EdgeMeasured, PathChanged, RunBegan, RunEvent, Seen, StagePace
 from ppsmoke.wording import describe_error, wrap
+
+if TYPE_CHECKING:
+    from rich.status import Status
+
+    from ppsmoke.display.live import LiveDisplay, PlainDisplay
+
+
+_OF_STAGES = (EdgeMeasured, PathChanged, StagePace)
+"""What is shown of the events that stages saw; the rest is of the past, or the orchestrator tells it too."""
 
 
 class _Stderr(Console):
@@ -33,7 +44,8 @@ class _Stderr(Console):
 
 
 class Terminal:
-    """Lines on stderr, and on a terminal one moving line that says what is waited for.
+    """Lines on stderr, and on a terminal what moves: while a run goes on its display, else one line that says what is
+    waited for.
 
     `quiet` keeps everything but errors away; `debug` adds every detail line.
     """
@@ -43,32 +55,51 @@ class Terminal:
         self.quiet = quiet
         self.debug = debug
         self._status: Status | None = None
+        self._live: LiveDisplay | None = None
+        self._plain: PlainDisplay | None = None
         self._started = time.monotonic()
 
     def line(self, text: str) -> None:
         """One line of news; on a terminal a longer one breaks between words."""
-        if not self.quiet:
+        if self.quiet:
+            return
+        if self._live is not None:
+            self._live.line(self._fitted(text))
+        else:
             self.console.say(escape(self._fitted(text)))
 
     def detail(self, text: str) -> None:
         """A line for --debug, with the seconds since start."""
-        if self.debug:
-            self.console.say(f"[dim]{time.monotonic() - self._started:7.2f} {escape(text)}[/dim]")
+        if not self.debug:
+            return
+        timed = f"{time.monotonic() - self._started:7.2f} {text}"
+        if self._live is not None:
+            self._live.line(timed, "dim")
+        else:
+            self.console.say(f"[dim]{escape(timed)}[/dim]")
 
     def waiting(self, text: str) -> None:
         """What is waited for now; moves on a terminal, silent elsewhere."""
-        if self.quiet or not self.console.is_terminal:
+        if self.quiet or not self._moves:
+            return
+        if self._live is not None:
+            self._live.note(text)
             return
         # One line and no more: a wrapped line could not be taken back.
         text = text[: max(10, self.console.width - 4)]
         if self._status is None:
-            self._status = self.console.status(escape(text), spinner="dots")
+            # Loaded only here: a run has its display instead, and many commands wait for nothing.
+            from rich.status import Status
+
+            self._status = Status(escape(text), console=self.console, spinner="dots")
             self._status.start()
         else:
             self._status.update(escape(text))
 
     def settle(self) -> None:
-        """Take the moving line away."""
+        """Nothing is waited for: take the moving line away."""
+        if self._live is not None:
+            self._live.note("")
         if self._status is not None:
             self._status.stop()
             self._status = None
@@ -77,17 +108,24 @@ class Terminal:
         """Show `text` to somebody who is about to type, without ending the line; False where nobody is."""
         if self.quiet or not self.console.is_terminal or not os.isatty(0):
             return False
-        self.console.say(text, end="")
+        if self._live is not None:
+            self._live.sign(text)
+        else:
+            self.console.say(text, end="")
         return True
 
     def refusal(self, error: PpError) -> None:
         """Why something that was asked for is not done, while the run goes on. Also with `quiet`."""
         self.settle()
-        self.console.say(escape(f"refused: {error.what}"))
+        text = f"refused: {error.what}"
+        if self._live is not None:
+            self._live.line(self._fitted(text))
+        else:
+            self.console.say(escape(text))
 
     def error(self, error: PpError) -> None:
         """What happened, what to do, and the last log lines where they help. Also with `quiet`."""
-        self.settle()
+        self.finish()
         for text in describe_error(error):
             self.console.say(escape(self._fitted(text)))
         if self.debug and error.__traceback__ is not None:
@@ -99,11 +137,91 @@ class Terminal:
 
     def bundle(self, directory: Path) -> None:
         """Where all that is known of a run that failed lies, in one piece to copy. Also with `quiet`."""
-        self.settle()
+        self.finish()
         self.console.say(escape(f"bundle: {directory}"))
+
+    # ---- the display of a run
+
+    def happened(self, event: RunEvent, seen: Seen | None = None) -> None:
+        """Show the run that begins with RunBegan: as a picture that changes where the terminal can, else as a line now
+        and then. `finish` ends it."""
+        if seen is not None and not isinstance(event, _OF_STAGES):
+            return
+        if isinstance(event, RunBegan):
+            if not self.quiet and self._live is None and self._plain is None:
+                self._begin(event)
+            return
+        display = self._live or self._plain
+        if display is not None:
+            display.happened(event)
+
+    def finish(self) -> None:
+        """Leave the display's last picture standing; from now on there are only lines."""
+        self.settle()
+        display, self._live, self._plain = self._live or self._plain, None, None
+        if display is not None:
+            display.finish()
+
+    @property
+    def text_display(self) -> LiveDisplay | None:
+        """Who has to write the generated text, since its display is on the terminal that the text goes to."""
+        return self._live if self._live is not None and _same_terminal() else None
+
+    def typed(self) -> None:
+        """Somebody ended a line at the keyboard."""
+        if self._live is not None:
+            self._live.typed()
+
+    def aside(self) -> None:
+        """This process is about to be stopped (Ctrl-Z): leave the terminal to the shell. `back` undoes it."""
+        if self._live is not None:
+            self._live.aside()
+
+    def back(self) -> None:
+        """This process goes on."""
+        if self._live is not None:
+            self._live.back()
+
+    def _begin(self, run: RunBegan) -> None:
+        # Loaded only here: what shows no run needs none of it.
+        from ppsmoke.display.live import LiveDisplay, PlainDisplay
+
+        self.settle()
+        if self._moves:
+            self._live = LiveDisplay(run, self.console, 2)
+            self._live.start()
+        else:
+            self._plain = PlainDisplay(run, self.line, decoding=not _same_place())
+            self._plain.start()
+
+    @property
+    def _moves(self) -> bool:
+        return moves(os.environ) and os.isatty(2)
 
     def _fitted(self, text: str) -> str:
         return wrap(text, self.console.width) if self.console.is_terminal else text
+
+
+def moves(environ: Mapping[str, str]) -> bool:
+    """Whether a terminal with this environment is one to draw on, for somebody who looks at it."""
+    if environ.get("TERM", "") in ("", "dumb", "unknown") or environ.get("NO_COLOR"):
+        return False
+    return environ.get("CI", "").lower() in ("", "0", "false")
+
+
+def _same_terminal() -> bool:
+    try:
+        return os.isatty(1) and os.isatty(2) and os.fstat(1).st_rdev == os.fstat(2).st_rdev
+    except OSError:
+        return False
+
+
+def _same_place() -> bool:
+    """Whether text and news come out together."""
+    try:
+        return os.path.sameopenfile(1, 2)
+    except OSError:
+        return False
 
 
 class TerminalLog(logging.Handler):

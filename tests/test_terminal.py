@@ -7,7 +7,8 @@ import logging
 import pytest
 
 from ppsmoke.errors import DeadlineExceeded
-from ppsmoke.terminal import Terminal, TerminalLog
+from ppsmoke.run_events import PhaseEntered, RunBegan
+from ppsmoke.terminal import Terminal, TerminalLog, moves
 
 
 @pytest.mark.parametrize(("quiet", "debug"), [(False, False), (True, False), (False, True)])
@@ -40,3 +41,33 @@ def test_debug_shows_where_an_error_was_raised_also_after_it_was_caught(capsys: 
     assert "test_terminal.py" in said
     Terminal().error(error)
     assert "test_terminal.py" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("environ", "drawn"),
+    [
+        ({"TERM": "xterm"}, True),
+        ({"TERM": "tmux-256color", "NO_COLOR": "", "CI": ""}, True),
+        ({"TERM": "xterm", "CI": "false"}, True),
+        ({}, False),
+        ({"TERM": "dumb"}, False),
+        ({"TERM": "xterm", "NO_COLOR": "1"}, False),
+        ({"TERM": "xterm", "CI": "true"}, False),
+    ],
+)
+def test_it_draws_only_where_somebody_looks_at_a_terminal_that_can(environ: dict[str, str], drawn: bool) -> None:
+    assert moves(environ) is drawn
+
+
+@pytest.mark.parametrize("quiet", [True, False])
+def test_a_run_shown_without_a_terminal_ends_without_a_word_of_its_own(
+    quiet: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    terminal = Terminal(quiet=quiet)
+    terminal.happened(RunBegan("0" * 32, "m", ((0, 1), (1, 2)), 1, 1, remote=False))
+    terminal.happened(PhaseEntered("Joining", 30.0))
+    terminal.waiting("waiting for the stages to join")
+    terminal.line("news")
+    terminal.finish()
+    terminal.line("more")
+    assert capsys.readouterr().err == ("" if quiet else "news\nmore\n")

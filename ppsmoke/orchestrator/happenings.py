@@ -68,10 +68,11 @@ class Happenings:
             self._view.happened(StageDoing(stage, state, detail))
 
     def progress(self, news: StageProgress) -> None:
-        """What a stage says that it is doing."""
-        state = StageState(news.state) if news.state in set(StageState) else StageState.LOADING
-        done, total = (news.done, news.total) if news.total else (None, None)
-        self._view.happened(StageDoing(news.stage_index, state, news.phase, done, total, news.unit))
+        """What a stage says it is doing. One that names no state is news in words alone."""
+        if news.state not in list(StageState):
+            return
+        known = {"done": news.done, "total": news.total} if news.total else {}
+        self._view.happened(StageDoing(news.stage_index, StageState(news.state), news.phase, unit=news.unit, **known))
 
     def stage_ready(self, times: StageTimes) -> None:
         self._view.happened(StageIsReady(times.stage, times.device, times.load, times.compile, times.ready))

@@ -70,6 +70,7 @@ class StageWorker:
             ),
         )
         log.info("worker started, pid %d", self._process.pid)
+        self._on_progress(Progress("starting its worker", "loading"))
         self._process.died.add_done_callback(self._died)
         self._started.set()
 

@@ -1,0 +1,115 @@
+"""What the events of a run come to for its operator."""
+
+from __future__ import annotations
+
+import pytest
+
+from ppsmoke.display.state import begin, fold
+from ppsmoke.run_events import (
+    EdgeMeasured,
+    ErrorSeen,
+    MemberSeen,
+    PathChanged,
+    PromptInjected,
+    RunEnded,
+    StageDoing,
+    StageIsReady,
+    StageState,
+    StepRan,
+    TokenArrived,
+)
+from tests.display.runs import DECODING, LOCAL, PREPARING, RENTED, RENTING, told
+
+
+def test_a_stage_has_its_place_its_state_since_when_and_how_far() -> None:
+    fetching, loading, ready = told(LOCAL, PREPARING).stages
+    assert (fetching.host, fetching.state, fetching.since) == ("pid 4711", StageState.FETCHING, 2.0)
+    assert (fetching.done, fetching.total, fetching.deadline_s) == (12_000_000, 345_000_000, 600.0)
+    assert (loading.done, loading.total, loading.unit) == (4, 10, "blocks")
+    assert (ready.state, ready.device, ready.load_s, ready.compile_s) == (StageState.READY, "CPU", 0.4, 1.2)
+    assert ready.done is None
+
+
+def test_progress_within_a_state_does_not_begin_its_time_again() -> None:
+    state = told(LOCAL, PREPARING)
+    state = fold(state, StageDoing(1, StageState.LOADING, "", 9, 10, "blocks"), 9.0)
+    assert (state.stages[1].since, state.stages[1].done) == (2.5, 9)
+    state = fold(state, StageDoing(1, StageState.COMPILING, "", 0, 2, "kernels"), 9.5)
+    assert (state.stages[1].since, state.stages[1].done) == (9.5, 0)
+
+
+@pytest.mark.parametrize("late", [StageState.STARTING, StageState.JOINING, StageState.LOADING, StageState.LINKING])
+def test_a_message_that_was_overtaken_turns_no_ready_stage_back(late: StageState) -> None:
+    state = told(LOCAL, PREPARING)
+    assert fold(state, StageDoing(2, late), 4.0).stages[2].state is StageState.READY
+
+
+def test_an_address_that_is_asked_for_late_does_not_hide_that_the_stage_loads() -> None:
+    state = fold(told(LOCAL, PREPARING), StageDoing(1, StageState.JOINING), 4.0)
+    assert state.stages[1].state is StageState.LOADING
+
+
+def test_a_member_that_comes_is_joining_and_one_that_works_stays_what_it_is() -> None:
+    state = begin(LOCAL, 0.0)
+    state = fold(state, MemberSeen(None, 0, "alive", 0), 1.0)
+    assert state.stages[0].state is StageState.JOINING
+    assert fold(told(LOCAL, PREPARING), MemberSeen(None, 1, "alive", 1), 4.0).stages[1].state is StageState.LOADING
+
+
+def test_tokens_count_by_answer_and_their_rate_begins_after_the_first() -> None:
+    state = told(LOCAL, DECODING)
+    assert state.tokens == 11
+    assert state.tokens_per_s == pytest.approx(10.0)
+    assert state.first_token_s == pytest.approx(0.4)
+    again = fold(fold(state, PromptInjected("s", 5), 9.0), TokenArrived("s", 0, 7), 9.5)
+    assert (again.tokens, again.tokens_per_s, again.first_token_s) == (1, None, 0.5)
+
+
+def test_the_way_to_the_next_stage_is_kept_and_any_other_is_passed_over() -> None:
+    state = told(LOCAL, DECODING)
+    assert [(stage.path, stage.round_trip_s) for stage in state.stages] == [
+        ("direct", 0.00021),
+        ("relay", 0.212),
+        ("", None),
+    ]
+    state = fold(state, EdgeMeasured(2, 0, "direct", 0.001), 8.0)
+    assert state.stages[2].path == "direct"
+    assert fold(state, EdgeMeasured(2, 1, "relay", 0.5), 8.0) == state
+    assert fold(state, EdgeMeasured(None, 0, "relay", 0.5), 8.0) == state
+    changed = fold(state, PathChanged(0, 1, "direct", "relay"), 9.0)
+    assert (changed.stages[0].path, changed.stages[0].round_trip_s) == ("relay", None)
+
+
+def test_the_budget_counts_from_the_first_create_call_and_of_a_local_run_from_its_beginning() -> None:
+    assert begin(RENTED, 0.0).budget_ends is None
+    assert told(RENTED, RENTING).budget_ends == 310.0
+    local = type(LOCAL)("0" * 32, "m", ((0, 1), (1, 2)), 1, 1, remote=False, budget_s=60.0)
+    assert begin(local, 5.0).budget_ends == 65.0
+
+
+def test_a_failure_stays_in_sight_until_there_is_another_machine() -> None:
+    state = fold(told(RENTED, RENTING), StageDoing(0, StageState.FAILED, "its container ended"), 20.0)
+    for news in (StageState.STOPPING, StageState.STOPPED, StageState.LOADING):
+        assert fold(state, StageDoing(0, news), 21.0).stages[0].detail == "its container ended"
+    again = fold(state, StageDoing(0, StageState.RENTING, "being rented"), 22.0)
+    assert (again.stages[0].state, again.stages[0].host, again.stages[0].since) == (StageState.RENTING, "", 22.0)
+
+
+def test_the_first_error_is_the_one_and_the_end_is_kept() -> None:
+    state = told(LOCAL, DECODING)
+    state = fold(state, ErrorSeen("worker_died", "first", "", 1), 9.0)
+    state = fold(state, ErrorSeen("peer_lost", "second", "", 2), 9.0)
+    state = fold(state, RunEnded(1), 9.5)
+    assert state.error is not None
+    assert (state.error.what, state.ended) == ("first", 1)
+
+
+def test_what_concerns_no_stage_of_the_run_changes_nothing() -> None:
+    state = told(LOCAL, DECODING)
+    for event in (
+        StageDoing(7, StageState.LOADING),
+        StageIsReady(-1, "CPU", None, None, None),
+        StepRan(0, "r", 1, 0, 1, 1.0, 1.0, 1.0, 1.0, 1.0),
+        MemberSeen(2, 1, "dead", 3),
+    ):
+        assert fold(state, event, 9.0) == state
