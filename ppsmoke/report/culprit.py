@@ -68,9 +68,11 @@ def _of_shares(about: Literal["prompt", "tokens"], found: Sequence[Share], whole
     excess, worst = max(excesses, key=lambda pair: pair[0])
     if excess < _EXCESS * whole:
         computing = sum(share.share for share in found if share.place.is_stage)
+        largest = max(found, key=lambda share: share.mean_s)
         sentence = (
             f"no stage or edge stands out: of {whole_name}, {seconds(whole)}, the stages compute {percent(computing)} "
-            f"and the edges take {percent(1 - computing)}{_mostly(found)}"
+            f"and the edges take {percent(1 - computing)}{_mostly(found)}; "
+            f"the largest share is that of {largest.place.describe()}, {percent(largest.share)}"
         )
         return Culprit(about, sentence)
     others = [s for s in found if s.place.is_stage == worst.place.is_stage and s is not worst]

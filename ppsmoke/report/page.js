@@ -19,7 +19,7 @@ function seconds(value) {
   if (value === null || value === undefined) return "-";
   const size = Math.abs(value);
   if (size < 0.001) return (value * 1000).toFixed(3) + " ms";
-  if (size < 0.1) return (value * 1000).toFixed(2) + " ms";
+  if (size < 0.0995) return (value * 1000).toFixed(2) + " ms";
   if (size < 1) return (value * 1000).toFixed(0) + " ms";
   return value.toFixed(size < 100 ? 2 : 0) + " s";
 }

@@ -49,7 +49,7 @@ def test_where_nobody_stands_out_the_sums_are_told(tmp_path: Path) -> None:
     assert found.place is None
     assert found.sentence == (
         "no stage or edge stands out: of a token's time, 11.2 ms, the stages compute 71 % and the edges take 29 %, "
-        "62 % of that on the wire"
+        "62 % of that on the wire; the largest share is that of stage 0, 18 %"
     )
 
 
