@@ -1,6 +1,7 @@
 """The control plane's messages and the records they carry: validated on arrival, JSON on the wire.
 
-Only the orchestrator sends `ProvisionStage`, `StopRun`, `PauseRun` and `ResumeRun`; only stages send the rest.
+Only the orchestrator sends `ProvisionStage`, `StopRun`, `PauseRun`, `ResumeRun` and `ClockProbe`; only stages send
+the rest.
 """
 
 from __future__ import annotations
@@ -248,19 +249,59 @@ class StagePaused(Record):
     node_id: NodeId
 
 
-ControlMessage = (
-    ProvisionStage
-    | StopRun
-    | StageReady
+class ClockProbe(Record):
+    """What does your clock say? `sent`: monotonic seconds of the orchestrator."""
+
+    type: Literal["ClockProbe"] = "ClockProbe"
+    run_id: RunId
+    sent: float
+
+
+class ClockReply(Record):
+    """`sent` as in the probe; when it was `received` and `replied`, in monotonic seconds of the stage's machine."""
+
+    type: Literal["ClockReply"] = "ClockReply"
+    run_id: RunId
+    stage_index: Count
+    node_id: NodeId
+    sent: float
+    received: float
+    replied: float
+
+
+class StageRecords(Record):
+    """What a stage recorded since the last such message, for the run's directory; see stage.recording.
+
+    Times are monotonic seconds of the stage's machine, `sent` among them. A row of `steps` has the index of its request
+    in `requests`, sequence, part, length, and the five times of StepRan; one of `events` is an object as a line of
+    events.jsonl. `steps_dropped`, `events_dropped`: how many were recorded by nobody, so far.
+    """
+
+    type: Literal["StageRecords"] = "StageRecords"
+    run_id: RunId
+    stage_index: Count
+    node_id: NodeId
+    sent: float
+    requests: tuple[RunId, ...] = ()
+    steps: tuple[tuple[float, ...], ...] = ()
+    events: tuple[str, ...] = ()
+    steps_dropped: Count = 0
+    events_dropped: Count = 0
+
+
+StageMessage = (
+    StageReady
     | StageFault
     | StageStopped
     | StageProgress
     | EdgeReport
     | PathReport
-    | PauseRun
-    | ResumeRun
     | StagePaused
+    | ClockReply
+    | StageRecords
 )
+OrchestratorMessage = ProvisionStage | StopRun | PauseRun | ResumeRun | ClockProbe
+ControlMessage = OrchestratorMessage | StageMessage
 
 
 def encode_message(message: ControlMessage) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from ppsmoke.errors import BadNodeEnvironment, JoinRefused, OrchestratorLost, Pp
 from ppsmoke.log_format import RedactingFormatter
 from ppsmoke.redaction import Redactor, secret_values
 from ppsmoke.stage.node import StageNode
+from ppsmoke.stage.reporting import ReportedLog
 from ppsmoke.stage.settings import (
     ADDRESS_PREFIX,
     PEER_VARIABLE,
@@ -84,6 +85,7 @@ async def _run(settings: NodeSettings) -> None:
     sys.setswitchinterval(0.00005)
     key = bytes.fromhex(settings.node_key) if settings.node_key else secrets.token_bytes(32)
     node = StageNode(settings, secret_key=key, announce=_announce)
+    logging.getLogger().addHandler(ReportedLog(node.happened))
     if settings.lifeline:
         threading.Thread(target=_watch_lifeline, args=(node, asyncio.get_running_loop()), daemon=True).start()
     await node.run()

@@ -31,6 +31,7 @@ _PATTERNS = (
     re.compile(r"((?i:\bbearer)\s+)[A-Za-z0-9+/=._~-]{12,}"),
     re.compile(r"(://)[^/\s:@]+:[^/\s@]+(?=@)"),
 )
+_HINT = re.compile(r"(?i)key|token|secret|passw|credential|auth|sig|bearer|://")  # without it no pattern can match
 _SECRET_VARIABLE = re.compile(rf"{_NAME}|.*(?:PASSWORD|SECRET|CREDENTIAL).*", re.IGNORECASE)
 
 
@@ -40,24 +41,21 @@ class Redactor:
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._spellings: set[str] = set()
-        self._known: re.Pattern[str] | None = None
         self.keep(*secrets)
 
     def keep(self, *secrets: str | bytes) -> None:
         """Never write these. Bytes are a key: its hexadecimal and base64 forms are secret."""
-        before = len(self._spellings)
-        for secret in secrets:
-            for spelling in _spellings(secret):
-                if len(spelling) >= SHORTEST:
-                    self._spellings.add(spelling)
-        if len(self._spellings) != before:
-            longest_first = sorted(self._spellings, key=len, reverse=True)
-            self._known = re.compile("|".join(map(re.escape, longest_first)))
+        found = {spelling for secret in secrets for spelling in _spellings(secret) if len(spelling) >= SHORTEST}
+        self._spellings = self._spellings | found  # another thread may be reading the old set
 
     def clean(self, text: str) -> str:
         """Without anything secret. An id of a node, which is public, stays."""
-        if self._known is not None:
-            text = self._known.sub(HIDDEN, text)
+        if any(spelling in text for spelling in self._spellings):
+            # The longest first: one may be within another.
+            found = sorted((s for s in self._spellings if s in text), key=len, reverse=True)
+            text = re.sub("|".join(map(re.escape, found)), HIDDEN, text)
+        if _HINT.search(text) is None:
+            return text
         for pattern in _PATTERNS:
             text = pattern.sub(rf"\g<1>{HIDDEN}", text)
         return text

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any, Literal, get_args
 
@@ -245,18 +245,22 @@ class Seen:
 
 def event_name(event: RunEvent) -> str:
     """'stage_is_ready' of StageIsReady: what its record is called in a file."""
-    return _name(type(event))
+    return _NAMES[type(event)]
 
 
 def event_json(event: RunEvent, *, at: float, source: int | None) -> dict[str, Any]:
     """One line of events.jsonl: `at` on the run's time axis, `source` who saw it, the event's name and fields."""
-    return {"at": round(at, 6), "source": source, "event": event_name(event), **asdict(event)}
+    return {"at": round(at, 6), "source": source, "event": event_name(event), **_body(event)}
 
 
 def step_json(step: StepRan, *, zero: float) -> dict[str, Any]:
     """One line of spans.jsonl: the step's fields, its times on the axis that begins at `zero`."""
     times = {name: round(getattr(step, name) - zero, 6) for name in STEP_TIMES}
-    return {**asdict(step), **times}
+    return {**_body(step), **times}
+
+
+def _body(event: RunEvent) -> dict[str, Any]:
+    return {name: getattr(event, name) for name in type(event).__dataclass_fields__}
 
 
 def event_from_json(body: Mapping[str, Any]) -> RunEvent | None:
@@ -282,3 +286,4 @@ def _name(kind: type) -> str:
 
 
 _KINDS: dict[str, Any] = {_name(kind): kind for kind in get_args(RunEvent)}
+_NAMES: dict[type, str] = {kind: name for name, kind in _KINDS.items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import threading
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -15,7 +16,10 @@ from ppsmoke.bundle.facts import host_facts
 from ppsmoke.bundle.folder import RunFolder
 from ppsmoke.bundle.writer import BundleWriter
 from ppsmoke.redaction import without_secret_arguments
-from ppsmoke.run_events import NoteMade, RunEvent, Seen, StepRan, event_json, step_json
+from ppsmoke.run_events import NoteMade, RunEvent, Seen, StagePace, StepRan, TokenArrived, event_json, step_json
+
+_PLAIN = (TokenArrived, StagePace)
+_STEPS_AT_ONCE = 64
 
 
 class RunRecorder:
@@ -29,6 +33,8 @@ class RunRecorder:
         self._folder = folder
         self._zero = time.monotonic()
         self._began = time.time()
+        self._steps: list[dict[str, Any]] = []  # they come in batches, and another event behind each
+        self._turn = threading.Lock()
 
     @property
     def directory(self) -> Path:
@@ -53,13 +59,28 @@ class RunRecorder:
         at = time.monotonic() if seen is None else seen.at
         within = {} if seen is None or seen.source is None else {"within": round(seen.within, 6)}
         if isinstance(event, StepRan):
-            self.writer.append(names.SPANS, [step_json(event, zero=self._zero) | within])
+            self._keep_step(step_json(event, zero=self._zero) | within)
             return
+        self._write_steps()
         source = None if seen is None else seen.source
-        self.writer.append(names.EVENTS, [event_json(event, at=at - self._zero, source=source) | within])
+        body = event_json(event, at=at - self._zero, source=source) | within
+        self.writer.append(names.EVENTS, [body], plain=isinstance(event, _PLAIN))
+
+    def _keep_step(self, body: dict[str, Any]) -> None:
+        with self._turn:
+            self._steps.append(body)
+            full = len(self._steps) >= _STEPS_AT_ONCE
+        if full:
+            self._write_steps()
+
+    def _write_steps(self) -> None:
+        with self._turn:
+            steps, self._steps = self._steps, []
+        self.writer.append(names.SPANS, steps, plain=True)
 
     def finish(self, run: Mapping[str, Any]) -> None:
         """The last word: what the run came to, as `--json` has it. Nothing is kept afterwards."""
+        self._write_steps()
         self.writer.clean_files(names.STAGE_LOG.format("*"))
         self.writer.clean_files(names.INSTANCE_LOG.format("*"))
         self.writer.write_json(names.RUN, run)

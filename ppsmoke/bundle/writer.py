@@ -27,9 +27,12 @@ class BundleWriter:
         self._turn = threading.Lock()
         self._silent = False
 
-    def append(self, name: str, bodies: Iterable[Mapping[str, Any]]) -> None:
-        """A line for each object to a file of lines."""
-        lines = [self._redactor.clean(json.dumps(body, ensure_ascii=False)) for body in bodies]
+    def append(self, name: str, bodies: Iterable[Mapping[str, Any]], *, plain: bool = False) -> None:
+        """A line for each object to a file of lines. `plain`: they have numbers and names of ours in them, and no
+        text from elsewhere."""
+        lines = [json.dumps(body, ensure_ascii=False) for body in bodies]
+        if not plain:
+            lines = [self._redactor.clean(line) for line in lines]
         if not lines or self._silent:
             return
         data = "".join(f"{line}\n" for line in lines).encode(errors="backslashreplace")

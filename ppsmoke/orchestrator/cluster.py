@@ -14,7 +14,7 @@ from ppsmoke.files.protocol import FILES_ALPN
 from ppsmoke.files.service import FileService
 from ppsmoke.membership import ENTRY_NAME, ORCHESTRATOR_NAME, Member, MemberRow, SwimMembership, stage_name
 from ppsmoke.membership.api import OnPath
-from ppsmoke.messages import CONTROL_CHANNEL, PauseRun, ProvisionStage, ResumeRun, StopRun, encode_message
+from ppsmoke.messages import CONTROL_CHANNEL, OrchestratorMessage, encode_message
 from ppsmoke.orchestrator.node_source import NodeNews, NodeSource
 from ppsmoke.orchestrator.options import RunOptions
 from ppsmoke.plan import RunPlan, build_plan
@@ -183,7 +183,7 @@ class Cluster:
         """Every member, as of this call; nothing before the membership exists."""
         return await self.membership.table() if hasattr(self, "membership") else []
 
-    async def tell(self, index: int, message: ProvisionStage | StopRun | PauseRun | ResumeRun) -> None:
+    async def tell(self, index: int, message: OrchestratorMessage) -> None:
         """Send one control message to a stage. Raises as Mesh.send does."""
         send_s = _SEND_S if self.nodes.network.loopback_only else _FAR_SEND_S
         await self.mesh.send(

@@ -7,35 +7,29 @@ from typing import Any
 
 from ppsmoke.errors import PpError, StageFaulted, error_class
 from ppsmoke.messages import (
-    EdgeReport,
-    PathReport,
+    ClockProbe,
     PauseRun,
     ProvisionStage,
     ResumeRun,
     StageFault,
-    StagePaused,
-    StageProgress,
-    StageReady,
-    StageStopped,
+    StageMessage,
     StopRun,
     decode_message,
 )
 from ppsmoke.plan import RunPlan
-
-StageNews = StageReady | StageFault | StageStopped | StageProgress | EdgeReport | PathReport | StagePaused
 
 
 class NotNews(Exception):
     """A message that is dropped; the text says why."""
 
 
-def stage_news(plan: RunPlan, node_id: str, body: Mapping[str, Any]) -> StageNews:
+def stage_news(plan: RunPlan, node_id: str, body: Mapping[str, Any]) -> StageMessage:
     """The message, when it is one that this node may send about its own stage of this run.
 
     Raises NotNews, and MalformedRequest for what is no message at all: a stage of this version does not send such.
     """
     message = decode_message(body)
-    if isinstance(message, ProvisionStage | StopRun | PauseRun | ResumeRun):
+    if isinstance(message, ProvisionStage | StopRun | PauseRun | ResumeRun | ClockProbe):
         raise NotNews(f"{message.type} is for stages")
     index = message.stage_index
     if message.run_id != plan.run_id:

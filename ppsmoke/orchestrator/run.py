@@ -15,12 +15,15 @@ from ppsmoke.errors import DeadlineExceeded, EdgeFaulted, LeftBehind, MalformedR
 from ppsmoke.membership import Member, table_json
 from ppsmoke.messages import (
     CONTROL_CHANNEL,
+    ClockReply,
     EdgeReport,
     PathReport,
     StageFault,
+    StageMessage,
     StagePaused,
     StageProgress,
     StageReady,
+    StageRecords,
     StageStopped,
     StopRun,
 )
@@ -41,6 +44,7 @@ from ppsmoke.orchestrator.node_source import NodeSource
 from ppsmoke.orchestrator.options import OutputGone, RunOptions, View
 from ppsmoke.orchestrator.pause import Pause
 from ppsmoke.orchestrator.result import RunResult, StageTimes
+from ppsmoke.orchestrator.stage_axis import StageAxis
 from ppsmoke.orchestrator.token_ends import TokenEnds
 from ppsmoke.orchestrator.waiting_news import WaitingNews
 from ppsmoke.paths.probe import MAX_PROBE_BYTES
@@ -67,6 +71,7 @@ class ChainRun(MeshEvents):
         self._edge_news = EdgeNews(view, show=options.show_members or not nodes.network.loopback_only)
         self._member_news = MemberNews(view, options.num_stages, show=options.show_members)
         self._last_table: asyncio.Task[None] | None = None
+        self._probing: list[asyncio.Task[None]] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._lost: set[int] = set()
         self._deadline = PhaseDeadline(self._deadline_passed)
@@ -81,6 +86,7 @@ class ChainRun(MeshEvents):
         self._cluster: Cluster
         self._joining: Joining
         self._pause: Pause
+        self._axis: StageAxis
         self._state: machine.RunState
         self.result = RunResult(
             run_id=options.run_id,
@@ -109,6 +115,7 @@ class ChainRun(MeshEvents):
             path_changed=self._path_changed,
         )
         join_s = self._options.deadlines.join
+        self._axis = StageAxis(self._view, self._options.run_id, self._options.num_stages, self._cluster.tell)
         self._joining = Joining(self._cluster, self._nodes, self._view, join_s)
         plan = self._cluster.plan
         self._state = machine.RunState(plan=plan, request_id=self._conversation.request.id)
@@ -155,6 +162,7 @@ class ChainRun(MeshEvents):
         self.result.times.join = time.monotonic() - joining
         self._state = replace(self._state, plan=self._cluster.plan)
         self._dispatch(machine.ClusterFormed())
+        self._probing = [self._spawn(self._axis.probe(stage)) for stage in range(self._options.num_stages)]
 
     # ---- the machine's driver
 
@@ -185,6 +193,8 @@ class ChainRun(MeshEvents):
             case machine.Phase.TEARING_DOWN:
                 self._ended_at = time.monotonic()
                 self._view.settle()
+                for probing in self._probing:
+                    probing.cancel()
                 if self._state.error is not None:
                     self._happenings.failed(self._state.error)
                 self._last_table = self._spawn(self._show_members("at the end"))
@@ -448,7 +458,17 @@ class ChainRun(MeshEvents):
         except MalformedRequest as error:
             self._fault(PeerLost(f"{self._cluster.name_of(node_id)} sent no proper control message: {error}"))
             return
+        try:
+            self._take(news)
+        except NotNews as reason:
+            self._view.detail(f"dropped from stage {news.stage_index}: {reason}")
+
+    def _take(self, news: StageMessage) -> None:
         match news:
+            case ClockReply():
+                self._axis.replied(news)
+            case StageRecords():
+                self._axis.take(news)
             case StageProgress(phase=phase):
                 self._view.detail(f"stage {news.stage_index}: {phase}")
                 self._happenings.progress(news)
@@ -473,6 +493,7 @@ class ChainRun(MeshEvents):
         times.became_ready(news.device, news.timings)
         self._view.line(times.describe())
         self._happenings.stage_ready(times)
+        self._axis.stage_ready(news.stage_index)
         self._dispatch(machine.StageIsReady(news.stage_index))
         self._waiting.show()
 

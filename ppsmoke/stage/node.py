@@ -29,12 +29,12 @@ from ppsmoke.errors import (
 from ppsmoke.membership import ENTRY_NAME, EXIT_NAME, Member, SwimMembership, local_config, stage_name, wan_config
 from ppsmoke.messages import (
     CONTROL_CHANNEL,
-    EdgeReport,
-    PathReport,
+    ClockProbe,
     PauseRun,
     ProvisionStage,
     ResumeRun,
     StageFault,
+    StageMessage,
     StagePaused,
     StageProgress,
     StageReady,
@@ -46,11 +46,14 @@ from ppsmoke.messages import (
 from ppsmoke.objects import StreamObject, begins_request
 from ppsmoke.paths.watch import PathKind
 from ppsmoke.roles import Role
+from ppsmoke.run_events import MemberSeen, NoteMade, RunEvent
 from ppsmoke.stage import machine
 from ppsmoke.stage.actor import Reset, StageActor, Work
 from ppsmoke.stage.heard_file import keep_touched
 from ppsmoke.stage.neighbour_paths import NeighbourPaths
 from ppsmoke.stage.progress import Progress
+from ppsmoke.stage.recording import Step
+from ppsmoke.stage.reporting import Reporting
 from ppsmoke.stage.settings import NodeSettings
 from ppsmoke.stage.stage_worker import StageWorker
 from ppsmoke.stage.timing import StepParts, StepTimes
@@ -88,6 +91,7 @@ class StageNode(MeshEvents):
         self._stepping = threading.Lock()  # the machine is stepped by the loop and by the data threads
         self._wiring: Wiring | None = None
         self._times = StepTimes()
+        self._reporting = Reporting(stage=settings.stage, run_id=settings.run_id, send=self._deliver)
         self._provisioned_at = 0.0
         self._worker_ready: WorkerReady | None = None
         self._paths: NeighbourPaths | None = None
@@ -151,6 +155,7 @@ class StageNode(MeshEvents):
             else:
                 self._starting = self._spawn(self._worker.start())
             await self._register(stage_name(settings.stage))
+            self._spawn(self._reporting.run(self._mesh.node_id))
             await self._ended
         finally:
             await self._shut_down()
@@ -216,6 +221,7 @@ class StageNode(MeshEvents):
             after = self._state.phase
         if after is not before and {before, after} != _STEPPING:
             log.info("%s -> %s", before.value, after.value)
+            self.happened(NoteMade(f"{before.value} -> {after.value}", "detail"))
         return actions
 
     def _perform(self, action: machine.Action) -> None:
@@ -343,14 +349,16 @@ class StageNode(MeshEvents):
             return
         self._actor.finish(obj)
         stamps = self._worker.process.steps.stamps
-        written = self._need_wiring().first_written or stamps.back
+        written = max(stamps.back, self._need_wiring().first_written or 0.0)
         parts = StepParts(
             inward=stamps.began - arrived,
             compute=stamps.done - stamps.began,
             outward=stamps.back - stamps.done,
-            write=max(0.0, written - stamps.back),
+            write=written - stamps.back,
         )
         self._times.add(parts, arrived, is_prefill=obj.sequence == 0)
+        times = (arrived, stamps.began, stamps.done, stamps.back, written)
+        self._reporting.step(Step(obj.request_id, obj.sequence, obj.part, obj.seq_len, *times))
 
     # ---- ending
 
@@ -368,6 +376,7 @@ class StageNode(MeshEvents):
         self._dispatch(machine.WorkerReset())
 
     async def _emit_fault(self, fault: machine.EmitFault) -> None:
+        await self._reporting.flush(self._mesh.node_id)
         await self._send(
             StageFault(
                 run_id=fault.run_id,
@@ -382,6 +391,7 @@ class StageNode(MeshEvents):
         )
 
     async def _emit_stopped(self, run_id: str) -> None:
+        await self._reporting.flush(self._mesh.node_id)
         await self._send(
             StageStopped(
                 run_id=run_id,
@@ -414,12 +424,17 @@ class StageNode(MeshEvents):
 
     # ---- links
 
-    async def _send(
-        self, message: StageReady | StageFault | StageStopped | StageProgress | EdgeReport | PathReport | StagePaused
-    ) -> None:
+    def happened(self, event: RunEvent) -> None:
+        """Something that this stage saw, for the run's records; from any thread."""
+        self._reporting.happened(event)
+
+    async def _deliver(self, message: StageMessage) -> None:
+        send_s = _FAR_SEND_S if self._settings.far else _SEND_S
+        await self._mesh.send(self._orchestrator, CONTROL_CHANNEL, encode_message(message), deadline_s=send_s)
+
+    async def _send(self, message: StageMessage) -> None:
         try:
-            send_s = _FAR_SEND_S if self._settings.far else _SEND_S
-            await self._mesh.send(self._orchestrator, CONTROL_CHANNEL, encode_message(message), deadline_s=send_s)
+            await self._deliver(message)
         except PpError as error:
             # Without its orchestrator a stage has nobody to report to.
             self.end(OrchestratorLost(f"{message.type} could not be delivered: {error}", stage=self._settings.stage))
@@ -445,7 +460,10 @@ class StageNode(MeshEvents):
         if node_id == self._orchestrator and isinstance(reason, PeerLeft):
             self._orchestrator_gone(str(reason))
 
-    def _member_changed(self, _before: Member | None, member: Member) -> None:
+    def _member_changed(self, before: Member | None, member: Member) -> None:
+        if before is None or (before.state, before.incarnation) != (member.state, member.incarnation):
+            seen = (member.stage_index, member.state, member.incarnation, member.reason)
+            self.happened(MemberSeen(self._settings.stage, *seen))
         if member.node_id == self._orchestrator and member.state in ("dead", "left"):
             self._orchestrator_gone(member.reason)
 
@@ -471,6 +489,8 @@ class StageNode(MeshEvents):
                 self._orchestrator_pauses(node_id, decoded)
             case StopRun(run_id=run_id, reason=reason):
                 self._dispatch(machine.StopReceived(node_id, run_id, reason))
+            case ClockProbe() if node_id == self._orchestrator:
+                self._spawn(self._reporting.answer(decoded, self._mesh.node_id))
             case _:
                 log.warning("dropped %s from %s: it is not for a stage", decoded.type, self._name_of(node_id))
 

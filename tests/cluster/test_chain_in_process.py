@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,7 @@ from ppsmoke.orchestrator.result import RunResult
 from ppsmoke.orchestrator.run import LocalRun
 from ppsmoke.request import open_model
 from ppsmoke.run_events import (
+    ClockCompared,
     MemberSeen,
     PhaseEntered,
     PromptInjected,
@@ -27,8 +29,10 @@ from ppsmoke.run_events import (
     Seen,
     StageDoing,
     StageIsReady,
+    StagePace,
     StagePlaced,
     StageState,
+    StepRan,
     TokenArrived,
 )
 from ppsmoke.stage.node import StageNode
@@ -103,6 +107,7 @@ class Watcher:
     pieces: list[str] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
     events: list[RunEvent] = field(default_factory=list)
+    seen: list[tuple[RunEvent, Seen]] = field(default_factory=list)
 
     def line(self, text: str) -> None:
         self.lines.append(text)
@@ -120,7 +125,10 @@ class Watcher:
         self.pieces.append(piece)
 
     def happened(self, event: RunEvent, seen: Seen | None = None) -> None:
-        self.events.append(event)
+        if seen is None:
+            self.events.append(event)
+        else:
+            self.seen.append((event, seen))
 
 
 def run_chain(
@@ -233,3 +241,30 @@ def test_a_run_tells_what_happens_in_order(tmp_path: Path) -> None:
         assert any(isinstance(event, MemberSeen) and (event.member, event.state) == (stage, "alive") for event in told)
     injected = next(at for at, event in enumerate(told) if isinstance(event, PromptInjected))
     assert all(at < injected for at, event in enumerate(told) if isinstance(event, StageIsReady))
+
+
+def test_every_step_of_every_stage_is_told_on_the_orchestrators_clock(tmp_path: Path) -> None:
+    before = time.monotonic()
+    result, watcher = run_chain(
+        3, Feedback.DIRECT, tmp_path, model="stub:layers=6,step_ms=2", prompt="Hello", max_tokens=4, part=3
+    )
+    after = time.monotonic()
+    steps = [(event, seen) for event, seen in watcher.seen if isinstance(event, StepRan)]
+    for stage in range(3):
+        mine = [step for step, seen in steps if step.stage == stage and seen.source == stage]
+        assert [(step.sequence, step.part) for step in mine] == [(0, 0), (0, 1), (1, 0), (2, 0), (3, 0)]
+        assert [step.seq_len for step in mine] == [3, 2, 1, 1, 1]
+    for step, seen in steps:
+        times = [step.arrived, step.began, step.done, step.back, step.written]
+        assert times == sorted(times)
+        # One process, one clock: what is off is the estimate, and it says by how much it may be.
+        assert before - seen.within <= step.arrived <= step.written <= after + seen.within
+        assert step.done - step.began >= 0.002
+    injected = watcher.events.index(next(e for e in watcher.events if isinstance(e, PromptInjected)))
+    compared = [event for event in watcher.events if isinstance(event, ClockCompared)]
+    assert {event.stage for event in compared} == {0, 1, 2}
+    assert all(abs(event.offset_s) <= event.within_s for event in compared)
+    assert any(isinstance(event, StagePace) for event in watcher.events[injected:])
+    members = {(e.seen_by, e.member) for e, _ in watcher.seen if isinstance(e, MemberSeen) and e.state == "alive"}
+    assert members >= {(seer, seen) for seer in range(3) for seen in (None, 0, 1, 2) if seer != seen}
+    assert result.error is None

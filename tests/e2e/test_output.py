@@ -219,7 +219,7 @@ def test_plan_spawns_nothing(box: Box) -> None:
 def test_logs_go_where_they_were_asked_to(box: Box) -> None:
     folder = box.root / "some" / "logs"
     box.run("--seed", "--model", MODEL, "--max-tokens", "2", "--log-dir", str(folder)).expect(0)
-    files = ["environment.json", "events.jsonl", "plan.json", "run.json", "stage-0.log", "stage-1.log"]
+    files = ["environment.json", "events.jsonl", "plan.json", "run.json", "spans.jsonl", "stage-0.log", "stage-1.log"]
     assert sorted(path.name for path in folder.iterdir()) == files
     assert "worker" in (folder / "stage-0.log").read_text()
     assert list(box.state.iterdir()) == []

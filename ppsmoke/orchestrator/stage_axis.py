@@ -1,0 +1,127 @@
+"""The stages' clocks, and what they recorded by them put on the orchestrator's."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+
+from ppsmoke.clock_offset import ClockOffset, Estimate, Exchange, one_way
+from ppsmoke.errors import PpError
+from ppsmoke.messages import ClockProbe, ClockReply, StageRecords
+from ppsmoke.orchestrator.news import NotNews
+from ppsmoke.orchestrator.options import View
+from ppsmoke.run_events import (
+    ClockCompared,
+    EdgeMeasured,
+    MemberSeen,
+    NoteMade,
+    PathChanged,
+    RecordsDropped,
+    RunEvent,
+    Seen,
+    StageDoing,
+    StagePace,
+    StepRan,
+    event_from_json,
+)
+
+_EVERY_S = 5.0
+_PROBES = 4
+_BETWEEN_S = 0.03
+_ROW = 9  # numbers of a step
+_OF_STAGES = (EdgeMeasured, MemberSeen, NoteMade, PathChanged, StageDoing)
+"""What a stage may tell of; the rest is the orchestrator's to see."""
+
+
+class StageAxis:
+    """Of one run. `ask` sends a probe to a stage; what that raises is left to those who watch over the link."""
+
+    def __init__(
+        self, view: View, run_id: str, num_stages: int, ask: Callable[[int, ClockProbe], Awaitable[None]]
+    ) -> None:
+        self._view = view
+        self._run_id = run_id
+        self._ask = ask
+        self._clocks = [ClockOffset() for _ in range(num_stages)]
+        self._now = [asyncio.Event() for _ in range(num_stages)]
+        self._dropped: dict[int, tuple[int, int]] = {}
+
+    async def probe(self, stage: int) -> None:
+        """Compare clocks with a stage: some times at once and when it is ready, then every few seconds, for ever."""
+        while True:
+            self._now[stage].clear()
+            for _ in range(_PROBES):
+                with suppress(PpError):
+                    await self._ask(stage, ClockProbe(run_id=self._run_id, sent=time.monotonic()))
+                await asyncio.sleep(_BETWEEN_S)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._now[stage].wait(), _EVERY_S)
+
+    def stage_ready(self, stage: int) -> None:
+        """It computes no more than others do from now on, so its answers come sooner."""
+        self._now[stage].set()
+
+    def replied(self, reply: ClockReply) -> None:
+        """A stage told its clock. Raises NotNews for stamps that cannot be."""
+        stage, back = reply.stage_index, time.monotonic()
+        clock = self._clocks[stage]
+        before = clock.estimate(reply.replied)
+        if not clock.add(Exchange(reply.sent, reply.received, reply.replied, back)):
+            raise NotNews("ClockReply with stamps that cannot be")
+        found = clock.estimate(reply.replied)
+        if found is not None and (before is None or found.within < before.within):
+            self._view.happened(ClockCompared(stage, *(_short(found))))
+
+    def take(self, records: StageRecords) -> None:
+        """Tell the view of all of them. Raises NotNews for a row that is none."""
+        stage = records.stage_index
+        clock = self._clocks[stage].estimate(records.sent) or one_way(records.sent, time.monotonic())
+        steps = [_step(stage, records, row, clock) for row in records.steps]
+        events = [_event(text) for text in records.events]
+        for step in steps:
+            self._view.happened(step, Seen(stage, step.arrived, clock.within))
+        for event, at in events:
+            self._view.happened(event, Seen(stage, clock.ours(at), clock.within))
+        pace = _pace(stage, steps)
+        if pace is not None:
+            self._view.happened(pace)
+        dropped = (records.steps_dropped, records.events_dropped)
+        if dropped != self._dropped.get(stage, (0, 0)):
+            self._dropped[stage] = dropped
+            self._view.happened(RecordsDropped(stage, *dropped))
+
+
+def _step(stage: int, records: StageRecords, row: Sequence[float], clock: Estimate) -> StepRan:
+    if len(row) != _ROW or not 0 <= row[0] < len(records.requests):
+        raise NotNews("StageRecords with a step that is none")
+    place, sequence, part, seq_len = (int(number) for number in row[:4])
+    arrived, began, done, back, written = (clock.ours(time) for time in row[4:])
+    return StepRan(stage, records.requests[place], sequence, part, seq_len, arrived, began, done, back, written)
+
+
+def _event(text: str) -> tuple[RunEvent, float]:
+    try:
+        body = json.loads(text)
+    except ValueError:
+        raise NotNews("StageRecords with an event that is no JSON") from None
+    event = event_from_json(body) if isinstance(body, dict) else None
+    at = body.get("at") if isinstance(body, dict) else None
+    if not isinstance(event, _OF_STAGES) or not isinstance(at, int | float):
+        raise NotNews("StageRecords with an event that is none, or none of a stage")
+    return event, float(at)
+
+
+def _pace(stage: int, steps: Sequence[StepRan]) -> StagePace | None:
+    decoded = [step for step in steps if step.sequence > 0]
+    if not decoded:
+        return None
+    compute = sum(step.done - step.began for step in decoded) / len(decoded)
+    whole = sum(step.written - step.arrived for step in decoded) / len(decoded)
+    return StagePace(stage, len(decoded), round(compute, 6), round(max(0.0, whole - compute), 6))
+
+
+def _short(estimate: Estimate) -> tuple[float, float, float]:
+    return round(estimate.offset, 6), round(estimate.within, 6), round(estimate.round_trip, 6)

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from ppsmoke.errors import PeerLost
+from ppsmoke.messages import ClockProbe, ClockReply, StageRecords
+from ppsmoke.run_events import NoteMade
+from ppsmoke.stage import reporting
+from ppsmoke.stage.reporting import ReportedLog, Reporting
+
+RUN, NODE = "ab" * 16, "cd" * 32
+
+
+class Link:
+    """Takes messages, refuses them, or takes none for ever."""
+
+    def __init__(self) -> None:
+        self.sent: list[ClockReply | StageRecords] = []
+        self.broken = False
+        self.stuck = False
+
+    async def send(self, message: ClockReply | StageRecords) -> None:
+        if self.broken:
+            raise PeerLost("the link is down")
+        if self.stuck:
+            await asyncio.Event().wait()
+        self.sent.append(message)
+
+
+def test_what_is_left_is_sent_before_the_end() -> None:
+    async def run() -> None:
+        link = Link()
+        reports = Reporting(stage=1, run_id=RUN, send=link.send)
+        for index in range(250):
+            reports.happened(NoteMade(f"note {index}"))
+        await reports.flush(NODE)
+        assert sum(len(message.events) for message in link.sent if isinstance(message, StageRecords)) == 250
+        await reports.flush(NODE)
+        assert len(link.sent) == 3
+
+    asyncio.run(run())
+
+
+def test_a_link_that_takes_nothing_holds_nobody_up() -> None:
+    async def run() -> None:
+        link = Link()
+        reports = Reporting(stage=1, run_id=RUN, send=link.send)
+        reports.happened(NoteMade("lost"))
+        link.broken = True
+        await reports.flush(NODE)
+        await reports.answer(ClockProbe(run_id=RUN, sent=1.0), NODE)
+        link.broken, link.stuck = False, True
+        reports.happened(NoteMade("stuck"))
+        await asyncio.wait_for(reports.flush(NODE), 20 * reporting._LAST_S)
+        assert link.sent == []
+
+    asyncio.run(run())
+
+
+def test_a_probe_is_answered_with_our_clock() -> None:
+    async def run() -> None:
+        link = Link()
+        await Reporting(stage=1, run_id=RUN, send=link.send).answer(ClockProbe(run_id=RUN, sent=12.5), NODE)
+        (reply,) = link.sent
+        assert isinstance(reply, ClockReply)
+        assert (reply.stage_index, reply.node_id, reply.sent) == (1, NODE, 12.5)
+        assert reply.received <= reply.replied
+
+    asyncio.run(run())
+
+
+def test_a_warning_of_the_log_is_an_event() -> None:
+    found: list[object] = []
+    logger = logging.getLogger("ppsmoke.test_reporting")
+    handler = ReportedLog(found.append)
+    logger.addHandler(handler)
+    try:
+        logger.warning("no %s", "peer")
+        logger.info("nothing")
+    finally:
+        logger.removeHandler(handler)
+    assert found == [NoteMade("no peer", "warning")]
