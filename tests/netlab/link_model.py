@@ -12,7 +12,8 @@ class LinkSettings:
     """`delay_s` one way; `jitter_s`: each packet takes up to so much longer, and none overtakes another.
 
     `loss`: the share of packets that vanish. `rate_bit_s` None: no limit; `queue_s`: how much may wait for the rate,
-    as time, before what comes is dropped. `mtu`: packets above it, in bytes with their IP header, vanish.
+    as time, before what comes is dropped. `mtu`: packets above it, in bytes with their IP header, do not pass; their
+    sender is told, or with `mtu_silent` they vanish.
     """
 
     delay_s: float = 0.0
@@ -21,6 +22,7 @@ class LinkSettings:
     rate_bit_s: float | None = None
     queue_s: float = 0.2
     mtu: int | None = None
+    mtu_silent: bool = False
 
 
 @dataclass(slots=True)
@@ -50,24 +52,24 @@ class LinkModel:
         """Drop all that is sent before `until`; what is under way arrives."""
         self._cut_until = until
 
-    def send(self, now: float, packet: bytes) -> None:
-        """The packet arrives later, or never."""
+    def send(self, now: float, packet: bytes) -> bool:
+        """The packet arrives later, or never. False: its sender is to be told that it is too long."""
         settings, count = self.settings, self.count
         if now < self._cut_until:
             count.cut += 1
-            return
+            return True
         if settings.mtu is not None and len(packet) > settings.mtu:
             count.too_big += 1
-            return
+            return settings.mtu_silent
         if settings.loss and self._rng.random() < settings.loss:
             count.lost += 1
-            return
+            return True
         sent = now
         if settings.rate_bit_s is not None:
             begins = max(now, self._sent_until)
             if begins - now > settings.queue_s:
                 count.overflowed += 1
-                return
+                return True
             sent = self._sent_until = begins + len(packet) * 8 / settings.rate_bit_s
         arrival = sent + settings.delay_s
         if settings.jitter_s:
@@ -75,6 +77,7 @@ class LinkModel:
         self._last_arrival = max(arrival, self._last_arrival)
         self._waiting.append((self._last_arrival, packet))
         count.carried += 1
+        return True
 
     def due(self, now: float) -> list[bytes]:
         """What has arrived by `now`, in order; it is gone from the link."""

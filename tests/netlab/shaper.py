@@ -20,11 +20,16 @@ import select
 import struct
 import sys
 import time
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
+from tests.netlab.icmp import too_long_notice
 from tests.netlab.link_model import LinkModel, LinkSettings
 from tests.netlab.namespaces import inside
+
+ROUTER = "203.0.113.1"
+"""Who says that a packet is too long: the middle of the lab."""
 
 _TUNSETIFF = 0x400454CA
 _IFF_TUN, _IFF_NO_PI = 0x0001, 0x1000
@@ -95,16 +100,20 @@ class Shaper:
                 packet = os.read(device, _LONGEST_PACKET)
             except BlockingIOError:
                 return
-            model.send(time.monotonic(), packet)
+            if not model.send(time.monotonic(), packet):
+                assert model.settings.mtu is not None
+                self._put(device, too_long_notice(packet, model.settings.mtu, ROUTER))
 
     def _deliver(self) -> None:
         now = time.monotonic()
         for model, to in self._ways.values():
             for packet in model.due(now):
-                try:
-                    os.write(to, packet)
-                except OSError:  # the device is down, or its queue is full: lost, as on a wire
-                    continue
+                self._put(to, packet)
+
+    def _put(self, device: int, packet: bytes | None) -> None:
+        with suppress(OSError):  # the device is down, or its queue is full: lost, as on a wire
+            if packet is not None:
+                os.write(device, packet)
 
 
 def _open_tun(namespace: str, device: str) -> int:

@@ -64,14 +64,16 @@ def test_loss_is_the_share_that_was_asked_for_and_repeats_with_the_seed() -> Non
     assert 300 < len(lost(7)) < 500
 
 
-def test_what_is_above_the_size_limit_vanishes_and_the_limit_may_change() -> None:
+def test_what_is_above_the_size_limit_does_not_pass_and_the_limit_may_change() -> None:
     link = LinkModel(LinkSettings(), seed=1)
     link.send(0.0, bytes(1400))
     link.settings = LinkSettings(mtu=1300)
-    link.send(0.0, bytes(1301))
-    link.send(0.0, bytes(1300))
+    assert not link.send(0.0, bytes(1301)), "its sender would not be told"
+    assert link.send(0.0, bytes(1300))
+    link.settings = LinkSettings(mtu=1300, mtu_silent=True)
+    assert link.send(0.0, bytes(1301))
     assert [len(packet) for packet in link.due(0.0)] == [1400, 1300]
-    assert link.count.too_big == 1
+    assert link.count.too_big == 2
 
 
 def test_a_cut_takes_what_is_sent_meanwhile_and_not_what_is_under_way() -> None:

@@ -6,10 +6,19 @@ import socket
 import threading
 import time
 
-from tests.netlab.lab import Lab
+from tests.netlab.lab import Host, Lab
 from tests.netlab.link_model import LinkSettings
 
 _WAIT_S = 60.0
+
+
+def test_a_sender_is_told_the_size_limit_of_a_link_and_keeps_to_it(lab: Lab) -> None:
+    sender = lab.host("sender", link=LinkSettings(mtu=700))
+    receiver = lab.host("receiver")
+    assert push(sender, receiver, bytes(100_000)) == bytes(100_000)
+    up, _ = sender.link.counts()
+    assert 1 <= up.too_big < 30
+    assert up.carried >= 100_000 // 700
 
 
 def test_bytes_that_pass_a_limited_link_arrive_whole_and_no_faster_than_its_rate(lab: Lab) -> None:
@@ -17,6 +26,13 @@ def test_bytes_that_pass_a_limited_link_arrive_whole_and_no_faster_than_its_rate
     sender = lab.host("sender", link=LinkSettings(delay_s=0.01, rate_bit_s=rate))
     receiver = lab.host("receiver", link=LinkSettings(delay_s=0.01))
     sent = bytes(range(256)) * 8192  # 2 MiB
+    began = time.monotonic()
+    assert push(sender, receiver, sent) == sent
+    assert time.monotonic() - began >= len(sent) * 8 / rate
+
+
+def push(sender: Host, receiver: Host, sent: bytes) -> bytes:
+    """What arrives of `sent` over TCP."""
     with receiver.inside():
         door = socket.create_server((receiver.address, 4000))
     with sender.inside():
@@ -24,7 +40,6 @@ def test_bytes_that_pass_a_limited_link_arrive_whole_and_no_faster_than_its_rate
     got = bytearray()
     with door, line:
         line.settimeout(_WAIT_S)
-        began = time.monotonic()
         line.connect((receiver.public_address, 4000))
         connection, _ = door.accept()
         with connection:
@@ -38,7 +53,5 @@ def test_bytes_that_pass_a_limited_link_arrive_whole_and_no_faster_than_its_rate
             thread.start()
             while data := connection.recv(1 << 20):
                 got += data
-            took_s = time.monotonic() - began
             thread.join(_WAIT_S)
-    assert bytes(got) == sent
-    assert took_s >= len(sent) * 8 / rate
+    return bytes(got)
