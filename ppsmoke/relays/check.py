@@ -112,7 +112,7 @@ async def usable_relays(
 
 
 def _remedy(trouble: str) -> str:
-    if "token" in trouble:
+    if "token" in trouble or "let us in" in trouble:
         return "Put the relay's token into PP_RELAY_TOKEN, or give it with --relay-token."
     return "Give another with --relay-url, or none for the public ones of iroh's makers."
 

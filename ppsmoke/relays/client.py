@@ -56,7 +56,7 @@ class RelayClient:
         client = cls(reader, writer, bytes(secret.public().to_bytes()))
         try:
             await client._upgrade(parts.netloc, token)
-            await client._prove(secret)
+            await client._prove(secret, token)
         except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError):
             client.close()
             raise NoRelay("is no relay: it broke off the connection") from None
@@ -126,7 +126,7 @@ class RelayClient:
             raise NoRelay(f"is no relay: it answered with a web page (status {status})")
         raise NoRelay(f"is no relay: it answered with status {status}")
 
-    async def _prove(self, secret: object) -> None:
+    async def _prove(self, secret: object, token: str) -> None:
         challenge = await self._frame()
         if challenge[:1] != bytes([_CHALLENGE]) or len(challenge) != 17:
             raise NoRelay("is no relay: it speaks another protocol")
@@ -135,7 +135,7 @@ class RelayClient:
         answer = await self._frame()
         if answer[:1] == bytes([_DENIES]):
             reason = "".join(c for c in answer[2:].decode(errors="replace") if c.isprintable())
-            raise NoRelay(f"does not let us in: {reason[:200]}")
+            raise NoRelay(f"{'refuses the token' if token else 'does not let us in'}: {reason[:200]}")
         if answer[:1] != bytes([_CONFIRMS]):
             raise NoRelay("is no relay: it speaks another protocol")
 
