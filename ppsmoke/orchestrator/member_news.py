@@ -17,8 +17,11 @@ class MemberNews:
         self._say = view.line if show else view.detail
 
     def changed(self, before: Member | None, after: Member, *, expected: bool) -> None:
-        """`expected`: members come in boot and go in teardown; that is a detail. So are names, which the table has."""
-        same = before is not None and (before.state, before.incarnation) == (after.state, after.incarnation)
+        """`expected`: members come in boot and go in teardown; that is a detail. So are names, which the table has, and
+        a new address, which comes with an incarnation of its own."""
+        same = before is not None and before.state == after.state
+        if before is not None and before.incarnation != after.incarnation:
+            same = same and before.ticket != after.ticket
         text = f"member {describe_member(after)}, incarnation {after.incarnation}"
         if expected or same:
             self._detail(text)

@@ -42,7 +42,9 @@ def test_a_doubt_and_a_contradiction_are_news_and_a_name_is_a_detail() -> None:
         "member stage 1 [aaaaaaaa]: suspect (no answer), names pp-stage-1, incarnation 0",
         "member stage 1 [aaaaaaaa]: alive, names pp-stage-1, incarnation 1",
     ]
-    assert len(said.details) == 1
+    news.changed(STAGE, replace(STAGE, ticket="another", incarnation=1), expected=False)
+    assert len(said.lines) == 2, "where it is reached is a detail"
+    assert len(said.details) == 2
 
 
 def test_members_come_and_go_without_being_news() -> None:
