@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
@@ -24,6 +25,9 @@ from ppsmoke.run_events import (
     TokenArrived,
 )
 from ppsmoke.stats import percentile
+
+_TAIL_LINES = 12
+_ENDING = re.compile(r" -> (Faulted|Stopping|Stopped)$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +118,7 @@ def analyse(story: Story) -> Analysis:
     end = ending(story, states)
     gaps = _gaps(story)
     told = _told_rate(story)
-    tail = story.logs.get(end.stage, ()) if end.stage is not None else ()
+    tail = _before_the_end(story.logs.get(end.stage, ())) if end.stage is not None else ()
     return Analysis(
         run_id=story.run_id,
         model_id=story.model_id,
@@ -143,6 +147,12 @@ def analyse(story: Story) -> Analysis:
         log_tail=tuple(tail),
         lost=story.lost,
     )
+
+
+def _before_the_end(lines: Sequence[str]) -> Sequence[str]:
+    """The lines that led to a stage's end; its orderly ending, which follows, says nothing of the cause."""
+    ends = [index for index, line in enumerate(lines) if _ENDING.search(line)]
+    return lines[: ends[0] + 1][-_TAIL_LINES:] if ends else lines[-_TAIL_LINES:]
 
 
 def _stage(story: Story, stage: int) -> StageFigures:

@@ -15,7 +15,7 @@ from ppsmoke.run_events import ErrorSeen, MemberSeen, RunEnded, StageDoing, Stag
 _DEADLINE = "deadline_exceeded"
 _TEARDOWN = ("TearingDown", "Done")
 _OPTION = re.compile(r"--[a-z]+(-[a-z]+)*")
-_BOUND = re.compile(r"longer than ([0-9]+(?:\.[0-9]+)?) s\b")
+_BOUND = re.compile(r"(?:longer than|within) ([0-9]+(?:\.[0-9]+)?) s\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +54,14 @@ def ending(story: Story, states: Sequence[StateSpan]) -> Ending:
 
 def _deadline(story: Story, states: Sequence[StateSpan], error: ErrorSeen, status: int | None, at: float) -> Ending:
     phase = _phase_at(story, at)
-    missing = _missing(story, states, at)
+    missing = _missing(story, states, at, error.stage)
     name = error.phase or (phase.phase if phase is not None else "a phase")
     said, bound = _OPTION.search(error.remedy), _BOUND.search(error.what)
     option = said[0] if said is not None else ""
     limit = float(bound[1]) if bound is not None else None
     waited = limit
-    if phase is not None and option in ("", phase.option):
-        waited, limit, option = at - phase.begin, phase.deadline_s or limit, phase.option
+    if phase is not None and option == phase.option:
+        waited, limit = at - phase.begin, phase.deadline_s or limit
     budget = option == "--budget"
     if budget:
         # It runs beside the phases and is none of them.
@@ -74,15 +74,15 @@ def _deadline(story: Story, states: Sequence[StateSpan], error: ErrorSeen, statu
     return Ending("failed", status, sentence, error, stage, name, waited, limit, option, tuple(missing.values()))
 
 
-def _missing(story: Story, states: Sequence[StateSpan], at: float) -> dict[int, str]:
+def _missing(story: Story, states: Sequence[StateSpan], at: float, blamed: int | None) -> dict[int, str]:
     """The stages that were not ready, with what each was at and for how long. Where all were ready, the stage that had
-    the object last."""
+    the object last; where no step tells that, the one that the error blames."""
     ready = {event.stage for moment, event in story.of(StageIsReady) if moment.at <= at}
     late = [stage for stage in range(story.stage_count) if stage not in ready]
     if late:
         return {stage: f"stage {stage}{_doing(stage, states, at)}" for stage in late}
     if not story.steps or story.injected_at is None:
-        return {}
+        return {} if blamed is None else {blamed: f"stage {blamed}{_doing(blamed, states, at)}"}
     last = max(story.steps, key=lambda step: (step.sequence, step.part, step.stage))
     held = (last.stage + 1) % story.stage_count
     sequence = last.sequence + (held == 0)

@@ -9,7 +9,7 @@ from ppsmoke.bundle.reader import read_bundle
 from ppsmoke.logs import log_tail
 from ppsmoke.report.story import Story, tell
 
-_TAIL_LINES = 15
+_TAIL_LINES = 100
 
 
 def read_story(directory: Path) -> Story:
