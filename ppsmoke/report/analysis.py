@@ -208,10 +208,12 @@ def _edges(story: Story, token_shares: Sequence[Share]) -> list[EdgeFigures]:
     measured = {(event.source, event.target): event for _, event in story.of(EdgeMeasured)}
     changed = [event for _, event in story.of(PathChanged)]
     hops = {(s.place.source, s.place.target): s for s in token_shares if not s.place.is_stage}
+    last = story.stage_count - 1
+    loop = {(stage, stage + 1) for stage in range(last)} | {(last, 0), (None, 0), (last, None)}
+    # Ways that no token goes were measured too.
+    ways = {*hops, *(way for way in measured if way in loop)}
     found = []
-    for source, target in sorted(
-        {*measured, *hops}, key=lambda edge: tuple(-1 if end is None else end for end in edge)
-    ):
+    for source, target in sorted(ways, key=lambda way: tuple(-1 if end is None else end for end in way)):
         probe = measured.get((source, target)) or measured.get((target, source))
         moves = [event for event in changed if {event.source, event.target} == {source, target}]
         found.append(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 
@@ -129,7 +130,9 @@ def _members(a: Analysis) -> Iterator[str]:
     if not seen:
         return
     yield "membership, as the orchestrator saw it" if any(e.seen_by is None for _, e in seen) else "membership"
-    odd = [(at, event) for at, event in seen if event.state not in ("alive", "left")]
+    # While a run is taken down members go, and some are missed before they have said so.
+    over = next((phase.begin for phase in a.phases if phase.phase == "TearingDown"), math.inf)
+    odd = [(at, event) for at, event in seen if event.state not in ("alive", "left") and at <= over]
     joined = [at for at, event in seen if event.state == "alive"]
     if joined:
         yield f"  {_count(seen, 'alive')} alive, first seen at {min(joined):.2f} to {max(joined):.2f} s"
