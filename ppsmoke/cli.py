@@ -156,6 +156,9 @@ def run(
     seed: Annotated[bool, flag("--seed", panel=_RUN, text="Run all stages on this machine.")] = False,
     vastai: Annotated[bool, flag("--vastai", panel=_RUN, text="Run on rented GPUs of vast.ai, one a stage.")] = False,
     teardown: Annotated[bool, flag("--teardown", panel=_RUN, text="Destroy what earlier runs left rented.")] = False,
+    redeploy: Annotated[
+        bool, flag("--redeploy", panel=_RUN, text="Send the code that runs here to a held run's nodes.")
+    ] = False,
     num_stages: Annotated[
         int,
         number(
@@ -340,6 +343,9 @@ def run(
                 rental, label=label, everything=everything, as_json=as_json, quiet=quiet, debug=debug
             )
         )
+    if redeploy:
+        redeploy_command = import_module("ppsmoke.redeploy_command").redeploy_command
+        return int(redeploy_command(label=label, as_json=as_json, quiet=quiet, debug=debug))
     if hold and prompt == "-":
         raise UsageError(
             "--hold reads its prompts from standard input, and so does --prompt -",

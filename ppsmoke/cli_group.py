@@ -21,7 +21,8 @@ _SECRETS = frozenset({"api_key", "relay_token"})
 _NOT_IN_FILES = {
     "config": "the file is chosen by it",
     "teardown": "it is no way to run",
-    "label": "it belongs to --teardown",
+    "redeploy": "it is no way to run",
+    "label": "it belongs to --teardown and --redeploy",
     "all": "it belongs to --teardown",
 }
 

@@ -16,6 +16,7 @@ from ppsmoke.bundle.folder import check_chosen, open_folder
 from ppsmoke.bundle.recorder import RecordedLog, RunRecorder
 from ppsmoke.bundle.writer import BundleWriter
 from ppsmoke.errors import PpError, UsageError
+from ppsmoke.held_runs import held_dir
 from ppsmoke.messages import Feedback, Generation
 from ppsmoke.orchestrator.hold import Prompt
 from ppsmoke.orchestrator.options import Deadlines, OutputGone, RunOptions
@@ -105,6 +106,7 @@ def prepare(command: RunCommand, terminal: Terminal, run_id: str, open_: Callabl
         log_dir=Path(),
         deadlines=command.deadlines,
         show_members=command.members,
+        held_dir=held_dir(os.environ) if command.hold else None,
     )
 
 

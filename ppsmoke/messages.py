@@ -1,7 +1,6 @@
 """The control plane's messages and the records they carry: validated on arrival, JSON on the wire.
 
-Only the orchestrator sends `ProvisionStage`, `StopRun`, `PauseRun`, `ResumeRun` and `ClockProbe`; only stages send
-the rest.
+Only the orchestrator sends an `OrchestratorMessage`; only stages send the rest.
 """
 
 from __future__ import annotations
@@ -18,6 +17,8 @@ from ppsmoke.record import Between, Matching, Record, RecordRefused, one_of
 CONTROL_CHANNEL = "control"
 
 NodeId = Annotated[str, Matching(re.compile(r"[0-9a-f]{64}"), "64 hex digits")]
+Digest = Annotated[str, Matching(re.compile(r"[0-9a-f]{64}"), "64 hex digits")]
+NodeKey = Annotated[str, Matching(re.compile(r"[0-9a-f]{64}"), "64 hex digits")]
 RunId = Annotated[str, Matching(re.compile(r"[0-9a-f]{32}"), "32 hex digits")]
 Count = Annotated[int, Between(0, 2**31 - 1)]
 Size = Annotated[int, Between(1, 2**53 - 1)]
@@ -289,6 +290,39 @@ class StageRecords(Record):
     events_dropped: Count = 0
 
 
+class FetchCode(Record):
+    """Fetch a wheel that the orchestrator offers as `file`, with this `sha256`, and try it, beside whatever goes on.
+
+    `folder`: where to unpack it; empty: the node's own place.
+    """
+
+    type: Literal["FetchCode"] = "FetchCode"
+    run_id: RunId
+    file: str
+    sha256: Digest
+    folder: str = ""
+
+
+class CodeFetched(Record):
+    """The wheel of this `sha256` can take the node's place; or it cannot, with a `refusal` that says why."""
+
+    type: Literal["CodeFetched"] = "CodeFetched"
+    run_id: RunId
+    stage_index: Count
+    node_id: NodeId
+    sha256: Digest
+    refusal: str = ""
+
+
+class RestartNode(Record):
+    """As `StopRun`; then the code that was fetched takes the node's place, as another node: one with `node_key`."""
+
+    type: Literal["RestartNode"] = "RestartNode"
+    run_id: RunId
+    sha256: Digest
+    node_key: NodeKey = field(repr=False)
+
+
 StageMessage = (
     StageReady
     | StageFault
@@ -299,8 +333,9 @@ StageMessage = (
     | StagePaused
     | ClockReply
     | StageRecords
+    | CodeFetched
 )
-OrchestratorMessage = ProvisionStage | StopRun | PauseRun | ResumeRun | ClockProbe
+OrchestratorMessage = ProvisionStage | StopRun | PauseRun | ResumeRun | ClockProbe | FetchCode | RestartNode
 ControlMessage = OrchestratorMessage | StageMessage
 
 

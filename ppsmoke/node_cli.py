@@ -15,6 +15,7 @@ from contextlib import suppress
 from ppsmoke.errors import BadNodeEnvironment, JoinRefused, OrchestratorLost, PpError
 from ppsmoke.log_format import RedactingFormatter
 from ppsmoke.redaction import Redactor, secret_values
+from ppsmoke.stage.new_code import Successor
 from ppsmoke.stage.node import StageNode
 from ppsmoke.stage.reporting import ReportedLog
 from ppsmoke.stage.settings import (
@@ -44,8 +45,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     redactor = Redactor(secret_values(os.environ))
     _begin_log(redactor)
     try:
-        asyncio.run(_run(parse_settings(os.environ)))
+        successor = asyncio.run(_run(parse_settings(os.environ)))
         status = 0
+        if successor is not None:
+            status = _hand_over(successor)
     except PpError as error:
         with suppress(OSError):  # a full disk of the log must not change the exit status
             for line in describe_error(error):
@@ -79,7 +82,7 @@ def exit_status(error: PpError) -> int:
             return 1
 
 
-async def _run(settings: NodeSettings) -> None:
+async def _run(settings: NodeSettings) -> Successor | None:
     # Python code that computes in the main loop would else keep a data thread waiting for 5 ms. Beside a loop that is
     # busy, a round trip over the step socket takes 0.7 ms with an interval of 0.5 ms and 0.25 ms with this one.
     sys.setswitchinterval(0.00005)
@@ -89,6 +92,19 @@ async def _run(settings: NodeSettings) -> None:
     if settings.lifeline:
         threading.Thread(target=_watch_lifeline, args=(node, asyncio.get_running_loop()), daemon=True).start()
     await node.run()
+    return node.successor
+
+
+def _hand_over(successor: Successor) -> int:
+    """The exit status where the successor could not begin; else this does not return."""
+    log.info("the new code begins")
+    with suppress(OSError):
+        sys.stderr.flush()
+    try:
+        successor.begin()
+    except OSError as error:
+        log.error("the new code could not begin: %s", error)
+        return 1
 
 
 def _announce(ticket: str) -> None:

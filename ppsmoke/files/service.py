@@ -1,4 +1,4 @@
-"""The orchestrator's side: answers who proves the run's token, with the files of one fixed list and nothing else."""
+"""The orchestrator's side: answers who proves the run's token, with the files of one list and nothing else."""
 
 from __future__ import annotations
 
@@ -61,9 +61,16 @@ class FileService:
         self._files: dict[str, _Open] = {}
         try:
             for name, path in files.items():
-                self._files[name] = _open(name, path)
-        except OSError as error:
+                self.offer(name, path)
+        except ModelNotFound:
             self.close()
+            raise
+
+    def offer(self, name: str, path: Path) -> None:
+        """Offer one file more. Raises ModelNotFound."""
+        try:
+            self._files[name] = _open(name, path)
+        except OSError as error:
             raise ModelNotFound(f"the file {error.filename} cannot be read: {error.strerror}") from error
 
     def close(self) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ppsmoke.errors import EnvironmentFault
 
-_DISTRIBUTION = "pp-smoke-run"
+DISTRIBUTION = "pp-smoke-run"
 _PACKAGES = ("ppsmoke", "ppsmoke_worker")
 _LEFT_OUT = ("__pycache__",)
 _TIME = (2020, 1, 1, 0, 0, 0)  # the same code gives the same wheel
@@ -30,13 +30,13 @@ def build_wheel(folder: Path) -> Path:
     does not take it.
     """
     try:
-        about = metadata.distribution(_DISTRIBUTION)
+        about = metadata.distribution(DISTRIBUTION)
     except metadata.PackageNotFoundError:
         raise EnvironmentFault(
-            f"{_DISTRIBUTION} is not installed here, so its requirements are not known",
+            f"{DISTRIBUTION} is not installed here, so its requirements are not known",
             remedy="install it, as with pip install --editable .",
         ) from None
-    stem = f"{_DISTRIBUTION.replace('-', '_')}-{about.version}"
+    stem = f"{DISTRIBUTION.replace('-', '_')}-{about.version}"
     path = folder / f"{stem}-py3-none-any.whl"
     record: list[str] = []
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from ppsmoke import __version__
@@ -26,6 +26,7 @@ _SEND_S = 5.0
 _FAR_SEND_S = 15.0  # a dial over a relay may take ten of them
 _JOIN_S = 5.0
 _CLOSE_S = 2.0
+_POLL_S = 0.05
 _REPLACED = -1  # a stage that no node claims to be
 
 
@@ -88,7 +89,7 @@ class Cluster:
             relay_urls=network.relay_urls,
             relay_token=network.relay_token,
             need_relay=True,
-            further_alpns=(FILES_ALPN,) if network.files else (),
+            further_alpns=(FILES_ALPN,) if self._offers_files else (),
         )
         self.mesh = Mesh(
             self._endpoint,
@@ -110,7 +111,7 @@ class Cluster:
             on_path=self._path_changed,
         )
         self.acceptor = EdgeAcceptor(self.mesh)
-        if network.files:
+        if self._offers_files:
             self._files = self._offer(network.files)
             self.mesh.services[FILES_ALPN] = self._files.serve
         self.mesh.start()
@@ -118,6 +119,11 @@ class Cluster:
         await self.membership.join(_JOIN_S)
         await self.membership.register(ORCHESTRATOR_NAME, _JOIN_S)
         await self.nodes.start(self, news)
+
+    @property
+    def _offers_files(self) -> bool:
+        """Also of a held run, whose nodes may be sent new code."""
+        return bool(self.nodes.network.files) or self._options.held_dir is not None
 
     def _offer(self, files: Mapping[str, Path]) -> FileService:
         token = bytes.fromhex(self.join_token)
@@ -148,6 +154,18 @@ class Cluster:
             self.mesh.spawn(self.mesh.drop(replaced, "another node has its place"), f"drop stage {stage}'s old node")
         return self._node_keys[stage]
 
+    def offer(self, name: str, path: Path) -> None:
+        """One file more that nodes may read of this machine. Raises ModelNotFound."""
+        assert self._files is not None
+        self._files.offer(name, path)
+
+    def plan_again(self, keys: Sequence[bytes]) -> None:
+        """A plan for other nodes, with these keys, in the place of all that were there. None of them lives any more."""
+        former = [stage.node_id for stage in self.plan.stages]
+        self._node_keys = list(keys)
+        self.plan = self._make_plan()
+        self._planned |= dict.fromkeys(former, _REPLACED)
+
     def node_name(self, stage: int) -> str:
         return f"node {self.plan.stages[stage].node_id[:8]}"
 
@@ -174,7 +192,12 @@ class Cluster:
 
     async def wait_entry(self, deadline_s: float) -> None:
         """Return when the entry leads to stage 0, which says that the whole chain is ready."""
-        found = await self.membership.wait_name(ENTRY_NAME, deadline_s=deadline_s)
+        ends = asyncio.get_running_loop().time() + deadline_s
+        while True:
+            found = await self.membership.wait_name(ENTRY_NAME, deadline_s=ends - asyncio.get_running_loop().time())
+            if self._planned.get(found) != _REPLACED:
+                break
+            await asyncio.sleep(_POLL_S)  # it has left, and membership is about to hear of it
         if found != self.plan.stages[0].node_id:
             what = f"{ENTRY_NAME} is {self.name_of(found)}, not stage 0"
             raise RunFailed(what, stage=0, phase=f"resolve {ENTRY_NAME}")

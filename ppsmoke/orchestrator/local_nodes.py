@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,7 @@ from ppsmoke.orchestrator.node_source import Network, NodeNews, Site
 from ppsmoke.orchestrator.options import RunOptions, View
 from ppsmoke.resources import ResourceBook
 from ppsmoke.run_events import StageDoing, StagePlaced, StageState
+from ppsmoke.stage.new_code import CODE_PREFIX
 from ppsmoke.transport.endpoint import by_relay_alone
 
 _CHILD_END_S = 10.0
@@ -50,6 +52,10 @@ class LocalNodes:
         """
         for index in range(self._options.num_stages):
             await self._start_node(index, site, news)
+        await self._introduce(site)
+
+    async def _introduce(self, site: Site) -> None:
+        """Wait for every node's address, and tell it to those that need it."""
         tickets: list[str] = []
         for child in self.children:
             index = child.stage_index
@@ -84,6 +90,12 @@ class LocalNodes:
         """A process that failed here would fail again."""
         return False
 
+    def code_folder(self) -> str:
+        return str(self._options.log_dir.absolute())
+
+    async def restarted(self, site: Site) -> None:
+        await self._introduce(site)
+
     def has_ended(self, stage: int) -> bool:
         return stage < len(self.children) and self.children[stage].exited.done()
 
@@ -117,6 +129,8 @@ class LocalNodes:
         if running and grace_s > 0:
             await asyncio.wait(running, timeout=grace_s)
         await self._book.end_all()
+        for sent in self._options.log_dir.glob(f"{CODE_PREFIX}*"):
+            shutil.rmtree(sent, ignore_errors=True)
 
 
 def _exited(child: Child, news: NodeNews, exited: asyncio.Future[int]) -> None:

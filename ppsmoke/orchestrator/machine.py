@@ -7,6 +7,10 @@ A held run answers further prompts on the same chain; between two it is Idle, an
 
     Running -> Idle -> Running -> ... -> Idle -> Completed -> TearingDown
 
+New code for its nodes makes it a chain anew, between two prompts:
+
+    Idle -> Redeploying -> Planning -> Provisioning -> WaitingReady -> Idle
+
 `Completed` and `Faulted` pass at once into `TearingDown`: their moment is the action list that stops injecting and
 sends `StopRun`. The state keeps `outcome` so that both can be told apart to the end.
 """
@@ -28,6 +32,7 @@ class Phase(StrEnum):
     WAITING_READY = "WaitingReady"
     RUNNING = "Running"
     IDLE = "Idle"
+    REDEPLOYING = "Redeploying"
     TEARING_DOWN = "TearingDown"
     DONE = "Done"
 
@@ -94,6 +99,11 @@ class HoldEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class CodeSent:
+    """Every stage has new code and can restart with it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Faulted:
     """A stage's fault, a dead member, an edge fault, a fault of a local token end, a deadline, a signal."""
 
@@ -125,6 +135,7 @@ Event = (
     | TokenConsumed
     | PromptGiven
     | HoldEnded
+    | CodeSent
     | Faulted
     | OutputClosed
     | StageHasStopped
@@ -170,6 +181,18 @@ class StopStage:
 
 
 @dataclass(frozen=True, slots=True)
+class RestartStage:
+    """As StopStage; then another node begins in its place, with the new code."""
+
+    stage_index: int
+
+
+@dataclass(frozen=True, slots=True)
+class FormAgain:
+    """No node of the old chain is left; plan for those that begin, and wait for them to join."""
+
+
+@dataclass(frozen=True, slots=True)
 class CloseTokenEnds:
     reason: str
 
@@ -179,13 +202,25 @@ class Finish:
     """Every stage stopped or was given up; processes may be ended now."""
 
 
-Action = ProvisionStages | InjectPrompt | InjectToken | EmitToken | FinishAnswer | StopStage | CloseTokenEnds | Finish
+Action = (
+    ProvisionStages
+    | InjectPrompt
+    | InjectToken
+    | EmitToken
+    | FinishAnswer
+    | StopStage
+    | RestartStage
+    | FormAgain
+    | CloseTokenEnds
+    | Finish
+)
 
 
 @dataclass(frozen=True, slots=True)
 class RunState:
     """`request_id`, `max_tokens` (the plan's where None), `tokens` and `finish_reason` are the newest request's;
-    `answers`: how many are whole. `hold`: after an answer the run waits for another prompt."""
+    `answers`: how many are whole. `hold`: after an answer the run waits for another prompt. `again`: the chain is being
+    formed anew, with no prompt to begin with."""
 
     plan: RunPlan
     phase: Phase = Phase.PLANNING
@@ -201,11 +236,16 @@ class RunState:
     request_id: str = ""
     max_tokens: int | None = None
     answers: int = 0
+    again: bool = False
 
     @property
     def doing(self) -> str:
         """The phase in a user's words, for errors."""
         match self.phase:
+            case Phase.REDEPLOYING:
+                return "redeploy"
+            case Phase.PLANNING | Phase.PROVISIONING | Phase.WAITING_READY if self.again:
+                return "redeploy"
             case Phase.PLANNING:
                 return "boot"
             case Phase.PROVISIONING | Phase.WAITING_READY:
@@ -227,7 +267,9 @@ class RunState:
 
 
 Step = tuple[RunState, tuple[Action, ...]]
-_BEFORE_END = frozenset({Phase.PLANNING, Phase.PROVISIONING, Phase.WAITING_READY, Phase.RUNNING, Phase.IDLE})
+_BEFORE_END = frozenset(
+    {Phase.PLANNING, Phase.PROVISIONING, Phase.WAITING_READY, Phase.RUNNING, Phase.IDLE, Phase.REDEPLOYING}
+)
 
 
 def step(state: RunState, event: Event) -> Step:
@@ -259,6 +301,15 @@ def step(state: RunState, event: Event) -> Step:
             return begun, (InjectPrompt(),)
         case HoldEnded(reason) if state.phase is Phase.IDLE:
             return _tear_down(replace(state, outcome=Outcome.COMPLETED), reason)
+        case CodeSent() if state.phase is Phase.IDLE:
+            stages = frozenset(range(len(state.plan.stages)))
+            restarts = tuple(RestartStage(index) for index in sorted(stages))
+            redeploying = replace(state, phase=Phase.REDEPLOYING, stages_awaited=stages, again=True)
+            return redeploying, (*restarts, CloseTokenEnds("new code takes the nodes' place"))
+        case StageHasStopped(index) if state.phase is Phase.REDEPLOYING:
+            return _maybe_form_again(replace(state, stages_awaited=state.stages_awaited - {index}))
+        case TokenEndsClosed() if state.phase is Phase.REDEPLOYING:
+            return _maybe_form_again(replace(state, token_ends_open=False))
         case Faulted(error) if state.phase in _BEFORE_END:
             return _tear_down(replace(state, outcome=Outcome.FAULTED, error=error), str(error))
         case OutputClosed() if state.phase in _BEFORE_END:
@@ -274,7 +325,16 @@ def step(state: RunState, event: Event) -> Step:
 def _maybe_start(state: RunState) -> Step:
     if state.phase is not Phase.WAITING_READY or state.stages_awaited or state.conditions_awaited:
         return state, ()
+    if state.again:
+        return replace(state, phase=Phase.IDLE, again=False), ()
     return replace(state, phase=Phase.RUNNING), (InjectPrompt(),)
+
+
+def _maybe_form_again(state: RunState) -> Step:
+    if state.stages_awaited or state.token_ends_open:
+        return state, ()
+    forming = replace(state, phase=Phase.PLANNING, provisioned=False, conditions_awaited=frozenset(Condition))
+    return forming, (FormAgain(),)
 
 
 def _consume(state: RunState, event: TokenConsumed) -> Step:

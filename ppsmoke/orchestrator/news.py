@@ -7,13 +7,9 @@ from typing import Any
 
 from ppsmoke.errors import PpError, StageFaulted, error_class
 from ppsmoke.messages import (
-    ClockProbe,
-    PauseRun,
-    ProvisionStage,
-    ResumeRun,
+    OrchestratorMessage,
     StageFault,
     StageMessage,
-    StopRun,
     decode_message,
 )
 from ppsmoke.plan import RunPlan
@@ -29,7 +25,7 @@ def stage_news(plan: RunPlan, node_id: str, body: Mapping[str, Any]) -> StageMes
     Raises NotNews, and MalformedRequest for what is no message at all: a stage of this version does not send such.
     """
     message = decode_message(body)
-    if isinstance(message, ProvisionStage | StopRun | PauseRun | ResumeRun | ClockProbe):
+    if isinstance(message, OrchestratorMessage):
         raise NotNews(f"{message.type} is for stages")
     index = message.stage_index
     if message.run_id != plan.run_id:

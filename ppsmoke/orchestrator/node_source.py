@@ -75,6 +75,15 @@ class NodeSource(Protocol):
     async def replace(self, stages: Mapping[int, str]) -> bool:
         """Give these stages other nodes; the values say why. False: there are no others. Raises as `start` does."""
 
+    def code_folder(self) -> str:
+        """Where nodes unpack new code; empty: each in its own place."""
+
+    async def restarted(self, site: Site) -> None:
+        """The nodes were told to restart with new code and the plan's new keys: do what they need to join again.
+
+        Return when each is about to. Raises as `start` does.
+        """
+
     def has_ended(self, stage: int) -> bool:
         """Whether nothing can be expected of the stage's node any more."""
 

@@ -34,6 +34,7 @@ class RunOptions:
     `show_members`: the membership table is news for the terminal, not a detail.
     `redactor` learns every secret that the run makes or is given.
     `relay_urls`: what local nodes meet through, as if they were far from each other; none: they meet on loopback.
+    `held_dir`: where a held run can be found and sent new code; None for one that is not to be.
     """
 
     run_id: str
@@ -50,6 +51,7 @@ class RunOptions:
     relay_urls: tuple[str, ...] = ()
     relay_token: str = field(default="", repr=False)
     redactor: Redactor = field(default_factory=Redactor, repr=False, compare=False)
+    held_dir: Path | None = None
 
 
 class View(Protocol):

@@ -9,6 +9,7 @@ import signal
 import time
 from collections.abc import Coroutine
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ppsmoke.errors import DeadlineExceeded, EdgeFaulted, LeftBehind, MalformedRequest, PeerLost, PpError, RunFailed
@@ -16,6 +17,7 @@ from ppsmoke.membership import Member, table_json
 from ppsmoke.messages import (
     CONTROL_CHANNEL,
     ClockReply,
+    CodeFetched,
     EdgeReport,
     PathReport,
     StageFault,
@@ -43,6 +45,7 @@ from ppsmoke.orchestrator.news import NotNews, stage_fault_error, stage_news
 from ppsmoke.orchestrator.node_source import NodeSource
 from ppsmoke.orchestrator.options import OutputGone, RunOptions, View
 from ppsmoke.orchestrator.pause import Pause
+from ppsmoke.orchestrator.redeploy import Redeployments
 from ppsmoke.orchestrator.result import RunResult, StageTimes
 from ppsmoke.orchestrator.stage_axis import StageAxis
 from ppsmoke.orchestrator.token_ends import TokenEnds
@@ -57,6 +60,8 @@ from ppsmoke.signals import ending_signals, interruption
 from ppsmoke.transport import MeshEvents
 
 _TABLE_S = 0.5
+_QUIET = (machine.Phase.PLANNING, machine.Phase.REDEPLOYING, machine.Phase.TEARING_DOWN, machine.Phase.DONE)
+"""What becomes of members then is no surprise."""
 
 
 class ChainRun(MeshEvents):
@@ -87,6 +92,7 @@ class ChainRun(MeshEvents):
         self._joining: Joining
         self._pause: Pause
         self._axis: StageAxis
+        self._redeployments: Redeployments
         self._state: machine.RunState
         self.result = RunResult(
             run_id=options.run_id,
@@ -117,6 +123,9 @@ class ChainRun(MeshEvents):
         join_s = self._options.deadlines.join
         self._axis = StageAxis(self._view, self._options.run_id, self._options.num_stages, self._cluster.tell)
         self._joining = Joining(self._cluster, self._nodes, self._view, join_s)
+        self._redeployments = Redeployments(
+            self._options, self._view, self._cluster, self._nodes, ready=self._restart_when_idle
+        )
         plan = self._cluster.plan
         self._state = machine.RunState(plan=plan, request_id=self._conversation.request.id)
         if self._conversation.held:
@@ -164,6 +173,10 @@ class ChainRun(MeshEvents):
         self._dispatch(machine.ClusterFormed())
         self._probing = [self._spawn(self._axis.probe(stage)) for stage in range(self._options.num_stages)]
 
+    async def _form_again(self) -> None:
+        await self._redeployments.wait_joined()
+        self._dispatch(machine.ClusterFormed())
+
     # ---- the machine's driver
 
     def _dispatch(self, event: machine.Event) -> None:
@@ -190,6 +203,17 @@ class ChainRun(MeshEvents):
                     self._spawn(self._show_members("after boot"))
                 self._view.waiting("waiting for the first token")
                 self._deadline.arm(deadlines.response, "the first token", "--response-timeout")
+                if before is machine.Phase.WAITING_READY and self._options.held_dir is not None:
+                    self._spawn(self._redeployments.serve())
+            case machine.Phase.REDEPLOYING:
+                self._deadline.arm(deadlines.stop + deadlines.kill, "restarting the stages", "--stop-timeout")
+            case machine.Phase.PLANNING:
+                self._deadline.disarm()
+            case machine.Phase.IDLE:
+                self._deadline.disarm()
+                if before is machine.Phase.WAITING_READY:
+                    self._view.settle()
+                    self._redeployments.done()
             case machine.Phase.TEARING_DOWN:
                 self._ended_at = time.monotonic()
                 self._view.settle()
@@ -224,6 +248,14 @@ class ChainRun(MeshEvents):
             case machine.StopStage(index, reason):
                 self._happenings.stages_do((index,), StageState.STOPPING)
                 self._spawn(self._stop_stage(index, reason))
+            case machine.RestartStage(index):
+                self._happenings.stages_do((index,), StageState.STOPPING)
+                self._spawn(self._redeployments.restart(index))
+            case machine.FormAgain():
+                # At once: what the former nodes still do is no news of the plan's.
+                self._redeployments.plan_again()
+                self._state = replace(self._state, plan=self._cluster.plan)
+                self._spawn(self._form_again())
             case machine.CloseTokenEnds(reason):
                 self._spawn(self._close_token_ends(reason))
             case machine.Finish():
@@ -283,7 +315,7 @@ class ChainRun(MeshEvents):
         nodes = [stage.node_id for stage in self._cluster.plan.stages]
         measuring = self._edge_news.measure(self._cluster.mesh, nodes, self._probe_bytes())
         await asyncio.gather(ends.producer.open(self._options.deadlines.ready), measuring)
-        ends.producer.faulted.add_done_callback(self._edge_faulted)
+        ends.producer.faulted.add_done_callback(partial(self._edge_faulted, ends))
         self._dispatch(machine.ConditionMet(machine.Condition.TOKEN_PRODUCER))
 
     def _probe_bytes(self) -> int:
@@ -298,8 +330,8 @@ class ChainRun(MeshEvents):
         if stage is not None:
             self._edge_news.changed(None, stage, before, after)
 
-    def _edge_faulted(self, faulted: asyncio.Future[EdgeFaulted]) -> None:
-        if not faulted.cancelled():
+    def _edge_faulted(self, ends: TokenEnds, faulted: asyncio.Future[EdgeFaulted]) -> None:
+        if not faulted.cancelled() and ends is self._ends:
             self._fault(faulted.result())
 
     async def _find_entry(self) -> None:
@@ -307,6 +339,13 @@ class ChainRun(MeshEvents):
         self._dispatch(machine.ConditionMet(machine.Condition.ENTRY))
 
     async def _consume(self, ends: TokenEnds) -> None:
+        try:
+            await self._consume_until_closed(ends)
+        except EdgeFaulted:
+            if ends is self._ends:  # else we closed it ourselves
+                raise
+
+    async def _consume_until_closed(self, ends: TokenEnds) -> None:
         await ends.consumer.wait_ready(self._options.deadlines.ready)
         self._dispatch(machine.ConditionMet(machine.Condition.TOKEN_CONSUMER))
         async for obj in ends.tokens():
@@ -326,15 +365,18 @@ class ChainRun(MeshEvents):
                 return
             # Not before the text was taken: a slow reader is not a slow chain.
             self._deadline.arm(self._options.deadlines.token, f"token {len(self._state.tokens)}", "--token-timeout")
-        self._fault(EdgeFaulted("the last stage ended its TokenOut edge before the text was over"))
+        if ends is self._ends:
+            self._fault(EdgeFaulted("the last stage ended its TokenOut edge before the text was over"))
 
     async def _take_prompt(self) -> None:
         """Wait for another prompt, as long as it takes, and serve it on the same chain."""
+        self._restart_when_idle()
         try:
             prompt = await self._conversation.next_prompt()
         except OutputGone:
             self._dispatch(machine.OutputClosed())
             return
+        await self._redeployments.over()
         if self._state.phase is not machine.Phase.IDLE:
             return
         if prompt is None:
@@ -342,6 +384,12 @@ class ChainRun(MeshEvents):
             return
         self._conversation.begin(prompt)
         self._dispatch(machine.PromptGiven(self._conversation.request.id, prompt.max_tokens))
+
+    def _restart_when_idle(self) -> None:
+        """Now, if new code is due; else this is called again when an answer was handed over."""
+        idle = self._state.phase is machine.Phase.IDLE and not self._conversation.handing_over
+        if idle and self._redeployments.due:
+            self._dispatch(machine.CodeSent())
 
     # ---- faults, deadlines, signals
 
@@ -404,8 +452,7 @@ class ChainRun(MeshEvents):
             self._spawn(self._waiting.count_down(self._loop.time() + budget))
 
     def _member_changed(self, before: Member | None, member: Member) -> None:
-        quiet = (machine.Phase.PLANNING, machine.Phase.TEARING_DOWN, machine.Phase.DONE)
-        self._member_news.changed(before, member, expected=self._state.phase in quiet)
+        self._member_news.changed(before, member, expected=self._state.phase in _QUIET)
         index = member.stage_index
         if index is not None:
             self._happenings.member(before, member)
@@ -418,7 +465,7 @@ class ChainRun(MeshEvents):
             what = f"stage {index} fell silent: {member.reason}"
             patience = f"{remedy} If its machine was only overloaded, raise --silence-timeout."
             self._stage_failed(index, PeerLost(what, stage=index, remedy=patience), verdict=True)
-        else:
+        elif self._state.phase is not machine.Phase.REDEPLOYING:
             self._stage_failed(index, PeerLost(member.reason, stage=index, remedy=remedy))
         self._dispatch(machine.StageHasStopped(index))
 
@@ -482,6 +529,8 @@ class ChainRun(MeshEvents):
             case StageFault():
                 fault = stage_fault_error(news, self._nodes.log_tail(news.stage_index))
                 self._stage_failed(news.stage_index, fault)
+            case CodeFetched():
+                self._redeployments.fetched(news)
             case StageStopped():
                 self.result.times.stages[news.stage_index].stopped(news.timings)
                 self._view.detail(f"stage {news.stage_index} stopped")
@@ -509,12 +558,14 @@ class ChainRun(MeshEvents):
             self._view.detail(f"StopRun did not reach stage {index}: {error}")
 
     async def _close_token_ends(self, reason: str) -> None:
-        if self._ends is not None:
-            await self._ends.close(reason)
+        ends, self._ends = self._ends, None
+        if ends is not None:
+            await ends.close(reason)
         self._dispatch(machine.TokenEndsClosed())
 
     async def _end_cluster(self) -> None:
         self._deadline.disarm()
+        self._redeployments.close(self._state.error)
         if self._last_table is not None:
             await asyncio.wait((self._last_table,), timeout=_TABLE_S)
         for task in list(self._tasks):

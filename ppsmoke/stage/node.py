@@ -30,8 +30,11 @@ from ppsmoke.membership import ENTRY_NAME, EXIT_NAME, Member, SwimMembership, lo
 from ppsmoke.messages import (
     CONTROL_CHANNEL,
     ClockProbe,
+    CodeFetched,
+    FetchCode,
     PauseRun,
     ProvisionStage,
+    RestartNode,
     ResumeRun,
     StageFault,
     StageMessage,
@@ -51,6 +54,7 @@ from ppsmoke.stage import machine
 from ppsmoke.stage.actor import Reset, StageActor, Work
 from ppsmoke.stage.heard_file import keep_touched
 from ppsmoke.stage.neighbour_paths import NeighbourPaths
+from ppsmoke.stage.new_code import NewCode, Successor
 from ppsmoke.stage.progress import Progress
 from ppsmoke.stage.recording import Step
 from ppsmoke.stage.reporting import Reporting
@@ -67,11 +71,13 @@ _STEPPING = {machine.Phase.READY, machine.Phase.EXECUTING}  # back and forth wit
 _SEND_S = 5.0
 _FAR_SEND_S = 15.0  # a dial over a relay may take ten of them
 _HEARD_S = 120.0
+_LONGEST_REFUSAL = 1000
 _CLOSE_S = 2.0
 
 
 class StageNode(MeshEvents):
-    """One stage. `run` returns when the run was stopped or raises the error that ended the node.
+    """One stage. `run` returns when the run was stopped or raises the error that ended the node; `successor` is then
+    the node that is to take this process over, where the orchestrator sent new code.
 
     `announce` gets the endpoint's ticket once it is bound. Raises JoinRefused, OrchestratorLost, and what makes the
     endpoint impossible; a fault of the stage is reported to the orchestrator and raised as StageFaulted after StopRun.
@@ -96,6 +102,8 @@ class StageNode(MeshEvents):
         self._worker_ready: WorkerReady | None = None
         self._paths: NeighbourPaths | None = None
         self._measuring: asyncio.Task[None] | None = None
+        self._new_code = NewCode()
+        self.successor: Successor | None = None
         # Set in `run`, in this order.
         self._mesh: Mesh
         self._membership: SwimMembership
@@ -360,6 +368,25 @@ class StageNode(MeshEvents):
         times = (arrived, stamps.began, stamps.done, stamps.back, written)
         self._reporting.step(Step(obj.request_id, obj.sequence, obj.part, obj.seq_len, *times))
 
+    # ---- new code
+
+    async def _fetch_code(self, message: FetchCode) -> None:
+        refusal = ""
+        try:
+            await self._new_code.fetch(message, self._settings.ready_timeout)
+        except PpError as error:
+            log.warning("new code was not fetched: %s", error)
+            refusal = str(error)[:_LONGEST_REFUSAL]
+        await self._send(
+            CodeFetched(
+                run_id=message.run_id,
+                stage_index=self._settings.stage,
+                node_id=self._mesh.node_id,
+                sha256=message.sha256,
+                refusal=refusal,
+            )
+        )
+
     # ---- ending
 
     async def _stop_edges(self, reason: str) -> None:
@@ -418,6 +445,7 @@ class StageNode(MeshEvents):
         self._worker.abandon()
         if self._wiring is not None:
             await self._wiring.halt()
+        await self._new_code.close()
         await self._worker.stop(0.0)
         await self._membership.close()
         await self._mesh.close(self._state.fault or "stopped", deadline_s=_CLOSE_S)
@@ -491,6 +519,16 @@ class StageNode(MeshEvents):
                 self._dispatch(machine.StopReceived(node_id, run_id, reason))
             case ClockProbe() if node_id == self._orchestrator:
                 self._spawn(self._reporting.answer(decoded, self._mesh.node_id))
+            case FetchCode() | RestartNode() if node_id != self._orchestrator or decoded.run_id != self._state.run_id:
+                log.warning("refused %s from %s", decoded.type, self._name_of(node_id))
+            case FetchCode():
+                self._spawn(self._fetch_code(decoded))
+            case RestartNode(sha256=sha256, node_key=node_key):
+                self.successor = self._new_code.successor(sha256, node_key)
+                reason = (
+                    "new code takes its place" if self.successor else "it has not the code that it is to restart with"
+                )
+                self._dispatch(machine.StopReceived(node_id, decoded.run_id, reason))
             case _:
                 log.warning("dropped %s from %s: it is not for a stage", decoded.type, self._name_of(node_id))
 

@@ -29,6 +29,9 @@ from ppsmoke.worker_steps import StepsAbandoned
 
 log = logging.getLogger(__name__)
 
+_STALE_S = 5.0
+_POLL_S = 0.05
+
 _JOIN_S = 5.0
 
 
@@ -247,6 +250,11 @@ class Wiring:
         }
         name = names[edge.kind]
         found = await self._membership.wait_name(name, deadline_s=self._deadlines.name_s)
+        ends = self._loop.time() + min(_STALE_S, self._deadlines.name_s)
+        while found != edge.consumer_node_id and self._loop.time() < ends:
+            # Its former holder may have left a moment ago, and the news be on its way.
+            await asyncio.sleep(_POLL_S)
+            found = self._membership.resolve(name) or found
         if found != edge.consumer_node_id:
             planned = self._mesh.name_of(edge.consumer_node_id)
             raise StageFaulted(

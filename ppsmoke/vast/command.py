@@ -27,6 +27,7 @@ from ppsmoke.orchestrator.options import RunOptions
 from ppsmoke.orchestrator.result import RunResult
 from ppsmoke.output import RunOutput
 from ppsmoke.preflight import describe_plan, plan_json, stage_memories
+from ppsmoke.process_mark import Life
 from ppsmoke.relays import check_relay_token, check_relay_url
 from ppsmoke.relays.preflight import choose_relays
 from ppsmoke.request import Model, open_model
@@ -41,7 +42,7 @@ from ppsmoke.vast.call_log import CallLog
 from ppsmoke.vast.client import VastClient
 from ppsmoke.vast.command_options import RentalCommand, is_loopback
 from ppsmoke.vast.journal import journal_dir, read_journals
-from ppsmoke.vast.lease_owner import Life, life
+from ppsmoke.vast.lease_owner import life
 from ppsmoke.vast.market import StageOffers
 from ppsmoke.vast.options import RentalOptions
 from ppsmoke.vast.plan_text import describe_offers, offers_json

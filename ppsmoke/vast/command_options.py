@@ -142,7 +142,7 @@ Replacements = Annotated[
     ),
 ]
 Label = Annotated[
-    str | None, option("--label", metavar="L", panel=RARE_PANEL, text="With --teardown: this run or instance only.")
+    str | None, option("--label", metavar="L", panel=RARE_PANEL, text="With --teardown or --redeploy: this run only.")
 ]
 Everything = Annotated[
     bool, flag("--all", panel=RARE_PANEL, text="With --teardown: also runs of other machines. Of this tool only.")
@@ -213,7 +213,7 @@ class RentalCommand:
         )
 
 
-MODES = ("seed", "vastai", "teardown")
+MODES = ("seed", "vastai", "teardown", "redeploy")
 """The options that say what is to be done and where: exactly one of them is given."""
 EXCLUSIVE = (("ship", "package"), ("label", "everything"), ("hold", "verify"))
 """Pairs of options of which one at most is given."""
@@ -290,6 +290,8 @@ def has_place(name: str, mode: str) -> bool:
             return name not in _RENTING_ONLY | _RENTING_AND_TEARDOWN | _TEARDOWN_ONLY
         case "vastai":
             return name not in _TEARDOWN_ONLY and name not in _LOCAL_ONLY
+        case "redeploy":
+            return name in _OF_EVERY_COMMAND | {"label", "redeploy"}
         case _:
             return name in _RENTING_AND_TEARDOWN | _TEARDOWN_ONLY | _OF_EVERY_COMMAND | {"teardown"}
 
@@ -297,6 +299,8 @@ def has_place(name: str, mode: str) -> bool:
 def _why_not(name: str, mode: str) -> str:
     if mode == "teardown":
         return "has no place beside --teardown: nothing is run"
+    if mode == "redeploy":
+        return "has no place beside --redeploy: no run is begun"
     if name in _TEARDOWN_ONLY:
         return "belongs to --teardown"
     if mode == "seed":

@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Protocol
 
 from ppsmoke.errors import EnvironmentFault
+from ppsmoke.process_mark import Life
 from ppsmoke.vast.client import VastApi
 from ppsmoke.vast.journal import Journal, JournalRecord, read_journal, read_journals, replay
 from ppsmoke.vast.lease import in_release
 from ppsmoke.vast.lease_book import LeaseBook
 from ppsmoke.vast.lease_events import Entry, Kind
 from ppsmoke.vast.lease_labels import in_scope, is_ours, run_label_of, stage_of
-from ppsmoke.vast.lease_owner import Life, life
+from ppsmoke.vast.lease_owner import life
 from ppsmoke.vast.lease_records import BookState, Candidate, Lease, LeaseTimes, Rented, Standing
 from ppsmoke.vast.lease_report import Unverified
 from ppsmoke.vast.prices import spent_usd

@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from ppsmoke.errors import UsageError
+from ppsmoke.process_mark import Life
 from ppsmoke.vast.client import VastApi
 from ppsmoke.vast.lease_book import LeaseBook
 from ppsmoke.vast.lease_labels import check_scope
-from ppsmoke.vast.lease_owner import Life
 from ppsmoke.vast.lease_records import LeaseTimes
 from ppsmoke.vast.lease_report import leases_left
 from ppsmoke.vast.teardown import Choice, LeftRun, TornDown, choose, describe, find_leftovers, tear_down

@@ -13,6 +13,7 @@ from ppsmoke.orchestrator.machine import (
     Action,
     CloseTokenEnds,
     ClusterFormed,
+    CodeSent,
     Condition,
     ConditionMet,
     EmitToken,
@@ -20,6 +21,7 @@ from ppsmoke.orchestrator.machine import (
     Faulted,
     Finish,
     FinishAnswer,
+    FormAgain,
     HoldEnded,
     InjectPrompt,
     InjectToken,
@@ -29,6 +31,7 @@ from ppsmoke.orchestrator.machine import (
     PromptGiven,
     Provisioned,
     ProvisionStages,
+    RestartStage,
     RunState,
     StageHasStopped,
     StageIsReady,
@@ -84,10 +87,11 @@ def in_phase(phase: Phase) -> RunState:
         Phase.WAITING_READY: to_running[:2],
         Phase.RUNNING: to_running,
         Phase.IDLE: [*to_running, TokenConsumed(0, EOS)],
+        Phase.REDEPLOYING: [*to_running, TokenConsumed(0, EOS), CodeSent()],
         Phase.TEARING_DOWN: [*to_running, FAULT],
         Phase.DONE: [*to_running, FAULT, *endings()],
     }
-    state, _ = play(RunState(plan(3), hold=phase is Phase.IDLE), *events[phase])
+    state, _ = play(RunState(plan(3), hold=phase in (Phase.IDLE, Phase.REDEPLOYING)), *events[phase])
     assert state.phase is phase
     return state
 
@@ -102,6 +106,7 @@ EVENTS: dict[str, Event] = {
     "token": TokenConsumed(0, 7),
     "prompt given": PromptGiven("33" * 16, 4),
     "hold ended": HoldEnded("no further prompt"),
+    "code sent": CodeSent(),
     "fault": Faulted(DeadlineExceeded("too late")),
     "output closed": OutputClosed(),
     "stage stopped": StageHasStopped(1),
@@ -136,6 +141,14 @@ TABLE: dict[str, dict[str, str]] = {
         "token": STOPS,
         "prompt given": "Running InjectPrompt",
         "hold ended": STOPS,
+        "code sent": "Redeploying RestartStage RestartStage RestartStage CloseTokenEnds",
+        "fault": STOPS,
+        "output closed": STOPS,
+    },
+    "Redeploying": {
+        "stage stopped": "Redeploying",
+        "token ends closed": "Redeploying",
+        "token": STOPS,
         "fault": STOPS,
         "output closed": STOPS,
     },
@@ -382,6 +395,40 @@ def test_a_fault_in_a_later_answer_keeps_what_came_of_it() -> None:
     assert (state.outcome, state.tokens, state.finish_reason, state.answers) == (Outcome.FAULTED, (7,), None, 1)
 
 
+# ---- new code ----
+
+
+def test_new_code_stops_every_stage_and_forms_a_chain_that_waits_for_a_prompt() -> None:
+    state, actions = play(in_phase(Phase.IDLE), CodeSent())
+    assert (state.phase, state.doing) == (Phase.REDEPLOYING, "redeploy")
+    assert actions[:3] == [RestartStage(0), RestartStage(1), RestartStage(2)]
+    assert names(actions[3:]) == ["CloseTokenEnds"]
+    *first, last = endings()
+    state, actions = play(state, *first)
+    assert (state.phase, actions) == (Phase.REDEPLOYING, [])
+    state, actions = play(state, last)
+    assert (state.phase, state.doing, actions) == (Phase.PLANNING, "redeploy", [FormAgain()])
+    state, actions = play(state, ClusterFormed(), Provisioned(), *preparations())
+    assert (state.phase, actions) == (Phase.IDLE, [ProvisionStages()])
+    state, actions = play(state, PromptGiven(SECOND, 3), TokenConsumed(0, EOS, None, SECOND))
+    assert (state.phase, state.answers, names(actions)) == (
+        Phase.IDLE,
+        2,
+        ["InjectPrompt", "EmitToken", "FinishAnswer"],
+    )
+
+
+@pytest.mark.parametrize("after", range(5))
+def test_a_fault_while_stages_restart_stops_whatever_may_live(after: int) -> None:
+    state, actions = play(in_phase(Phase.REDEPLOYING), *endings()[:after], FAULT)
+    if after == 4:  # nothing was provisioned of the new chain
+        assert (state.phase, names(actions)) == (Phase.DONE, ["FormAgain", "Finish"])
+        return
+    assert [action.stage_index for action in actions if isinstance(action, StopStage)] == [0, 1, 2]
+    state, _ = play(state, *endings())
+    assert (state.phase, state.outcome) == (Phase.DONE, Outcome.FAULTED)
+
+
 # ---- random schedules ----
 
 
@@ -464,7 +511,7 @@ def next_legal(state: RunState, rng: random.Random) -> Event:
 def anything(rng: random.Random) -> Event:
     return rng.choice(
         [
-            *EVENTS.values(),
+            *(event for event in EVENTS.values() if event != CodeSent()),
             TokenConsumed(rng.randrange(4), rng.randrange(4), rng.choice([None, None, "eos"])),
             TokenConsumed(rng.randrange(4), rng.randrange(4), None, f"{rng.randrange(3):032x}"),
             *[PromptGiven(f"{rng.randrange(3):032x}", 2)] * 3,

@@ -63,8 +63,15 @@ class Office:
 
     def run(self, *arguments: str, **more: str) -> Said:
         """Without a terminal."""
+        return self._run(self.arguments(*arguments), more)
+
+    def redeploy(self, **more: str) -> Said:
+        """It asks no service for anything."""
+        return self._run(command("--redeploy"), more)
+
+    def _run(self, arguments: list[str], more: dict[str, str]) -> Said:
         done = subprocess.run(
-            self.arguments(*arguments),
+            arguments,
             env=self.environment(**more),
             stdin=subprocess.DEVNULL,
             capture_output=True,

@@ -13,6 +13,7 @@ from pathlib import Path
 import httpx
 
 from ppsmoke.errors import TooFewOffers
+from ppsmoke.process_mark import this_boot, this_host
 from ppsmoke.redaction import Redactor
 from ppsmoke.vast.api_key import ApiKey
 from ppsmoke.vast.client import VastClient
@@ -22,7 +23,6 @@ from ppsmoke.vast.journal import Journal, RunHeader
 from ppsmoke.vast.lease_book import LeaseBook, Renting, new_book
 from ppsmoke.vast.lease_events import Entry, FindOffer
 from ppsmoke.vast.lease_labels import stage_label
-from ppsmoke.vast.lease_owner import this_boot, this_host
 from ppsmoke.vast.lease_records import BookState, Candidate, LeaseLimits, LeaseTimes
 from ppsmoke.vast.records import CreateRequest, Instance, Offer
 from tests.vast_emulator.account import Account

@@ -15,12 +15,13 @@ from pathlib import Path
 import psutil
 import pytest
 
+from ppsmoke import process_mark
 from ppsmoke.errors import EnvironmentFault, NotEnoughDisk
-from ppsmoke.vast import lease_owner
+from ppsmoke.process_mark import Life, this_boot
 from ppsmoke.vast.journal import KEPT_CLOSED, Journal, RunHeader, journal_dir, read_journal, read_journals, replay
 from ppsmoke.vast.lease_events import Entry, Kind
 from ppsmoke.vast.lease_labels import stage_label
-from ppsmoke.vast.lease_owner import Life, header_of_this_process, life, this_boot
+from ppsmoke.vast.lease_owner import header_of_this_process, life
 from ppsmoke.vast.lease_records import Lease, LeaseTimes, Standing
 
 ROOT = Path(__file__).parents[2]
@@ -340,7 +341,7 @@ def test_setting_the_clock_and_starting_the_machine_anew_are_told_apart(monkeypa
 
 
 def test_where_the_system_tells_no_boot_a_start_time_has_some_slack(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lease_owner, "this_boot", lambda: "")
+    monkeypatch.setattr(process_mark, "this_boot", lambda: "")
     header = header_of_this_process(RUN_ID, "", None)
     assert life(replace(header, process_started=header.process_started + 1)) is Life.ALIVE
     assert life(replace(header, process_started=header.process_started + 10)) is Life.DEAD

@@ -15,12 +15,13 @@ from pathlib import Path
 import pytest
 
 from ppsmoke.errors import EnvironmentFault, LeasesLeft, UsageError, VastFailed
+from ppsmoke.process_mark import Life
 from ppsmoke.vast.client import VastClient
 from ppsmoke.vast.journal import Journal, read_journals
 from ppsmoke.vast.lease_book import LeaseBook
 from ppsmoke.vast.lease_events import Entry, Kind
 from ppsmoke.vast.lease_labels import check_scope, in_scope, is_ours, run_label, stage_label
-from ppsmoke.vast.lease_owner import Life, header_of_this_process
+from ppsmoke.vast.lease_owner import header_of_this_process
 from ppsmoke.vast.teardown import Choice, LeftRun, TornDown, choose, describe, find_leftovers, tear_down, warning
 from ppsmoke.vast.teardown_dialog import destroy_leftovers
 from tests.vast.emulated import FOREIGN_LABEL, KEY, OTHER_RUN_LABEL, RUN_ID, Emulated, SmallRun, dead_header, emulated
