@@ -123,7 +123,11 @@ class StageNode(MeshEvents):
             loopback_only=not settings.far,
             relay_urls=settings.seed_relay,
             relay_token=settings.relay_token,
+            udp_port=settings.udp_port,
         )
+        if settings.mapped_address is not None:
+            log.info("reached from outside at %s", settings.mapped_address)
+            await endpoint.add_external(settings.mapped_address)
         self._mesh = Mesh(
             endpoint,
             run_id=settings.run_id,

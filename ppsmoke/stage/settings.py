@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import socket
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any
 
@@ -15,6 +17,9 @@ ADDRESS_PREFIX = "PP_GPU_NODE_ADDR="
 
 PEER_VARIABLE = "PEER_DIRECT"
 """The variable of peers' tickets; a parent may write it as a line on the lifeline when it learns them later."""
+
+MAPPED_UDP_PORT = 4433
+"""The port inside a rented machine's container for which a public one is asked."""
 
 _REMEDY = "See pp-gpu-node --help for all variables."
 _SWITCH = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
@@ -103,6 +108,13 @@ class NodeSettings:
     far: bool = _variable(
         "PP_FAR", "1: peers are on other machines; 0: loopback only, and quick to judge", _switch, default=False
     )
+    udp_port: int = _variable(
+        "PP_UDP_PORT", "UDP port to be reached at, which a public one is mapped to; 0: any", _whole(0), default=0
+    )
+    public_host: str = _variable("PUBLIC_IPADDR", "public address of this machine, with PP_UDP_PORT", default="")
+    public_udp_port: str = _variable(
+        f"VAST_UDP_PORT_{MAPPED_UDP_PORT}", "public port that is mapped to PP_UDP_PORT", default=""
+    )
     context: int = _variable("PP_CONTEXT", "positions of the KV cache", _whole(1), default=2048)
     device: str = _variable("PP_DEVICE", "tinygrad device; empty: the first that works", default="")
     stub: bool = _variable(
@@ -128,6 +140,16 @@ class NodeSettings:
     @property
     def role(self) -> Role:
         return role_of(self.stage, self.num_stages)
+
+    @property
+    def mapped_address(self) -> str | None:
+        """The public "ip:port" that leads to `udp_port`; None where the machine's owner gave none, or no proper one."""
+        with suppress(OSError):
+            socket.inet_pton(socket.AF_INET, self.public_host)
+            port = int(self.public_udp_port) if re.fullmatch("[0-9]{1,5}", self.public_udp_port) else 0
+            if self.udp_port and 0 < port < 1 << 16:
+                return f"{self.public_host}:{port}"
+        return None
 
 
 def describe_variables() -> list[tuple[str, str, str]]:

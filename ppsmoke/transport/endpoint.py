@@ -67,6 +67,7 @@ class Endpoint:
         relay_token: str = "",
         need_relay: bool = False,
         further_alpns: Sequence[bytes] = (),
+        udp_port: int = 0,
         deadline_s: float = 10.0,
     ) -> Endpoint:
         """Bind UDP sockets of both address families; `loopback_only` keeps them off every other interface.
@@ -74,6 +75,7 @@ class Endpoint:
         With relays the address names one of them, if one is reached within `deadline_s` seconds; `need_relay` makes it
         an error when none is, as it is for whoever is to be found through it. `further_alpns`: protocols beside the
         mesh's that incoming connections may speak. `relay_token`: what the relays ask of whom they serve.
+        `udp_port`: of the IPv4 socket, where a router leads a public port to it; if it is taken, any.
 
         Raises EnvironmentFault when the sockets cannot be had, DeadlineExceeded after `deadline_s` seconds.
         """
@@ -88,6 +90,8 @@ class Endpoint:
             builder.bind_addr("127.0.0.1:0")
             if _has_ipv6_loopback():
                 builder.bind_addr("[::1]:0")
+        elif udp_port and _is_free(udp_port):
+            builder.bind_addr(f"0.0.0.0:{udp_port}")
         try:
             endpoint = cls(await asyncio.wait_for(builder.bind(), deadline_s), loopback_only=loopback_only)
         except TimeoutError:
@@ -187,6 +191,16 @@ def _relay_mode(relay_urls: Sequence[str], token: str) -> Any:
                 f"{url} is no address of a relay: {iroh_text(error)}", remedy="Give https://name/ with --relay-url."
             ) from None
     return iroh.RelayMode.custom(relays)
+
+
+def _is_free(udp_port: int) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind(("0.0.0.0", udp_port))
+        except (OSError, OverflowError) as error:
+            log.warning("UDP port %d cannot be bound, another one is taken: %s", udp_port, error)
+            return False
+    return True
 
 
 def _has_ipv6_loopback() -> bool:

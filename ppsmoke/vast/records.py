@@ -49,6 +49,7 @@ class Offer:
     rentable: bool
     rented: bool
     seconds_left: float | None  # until the offer itself ends
+    direct_ports: int = 0  # public ports that its containers may be given
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +157,7 @@ def parse_offer(row: Mapping[str, Any]) -> Offer:
         rentable=row.get("rentable") is not False,
         rented=row.get("rented") is True,
         seconds_left=_number(row.get("duration")),
+        direct_ports=_whole(row.get("direct_port_count")) or 0,
     )
 
 

@@ -60,6 +60,7 @@ class RentedNodes:
         self._journal: Journal | None = None
         self._book: LeaseBook | None = None
         self._watching: list[asyncio.Task[None]] = []
+        self._offers = {offer.id: offer for offer in renting.offers}
         self._failed_machines: dict[int, str] = {}
         self._lost: set[int] = set()
         self._secrets = set(renting.secrets) | ({renting.relay_token} if renting.relay_token else set())
@@ -122,6 +123,7 @@ class RentedNodes:
         """See OfferSource. Raises TooFewOffers, also for an offer that would exceed the price per hour."""
         offer = await self._renting.market.another(wish)
         most = self._renting.max_price
+        self._offers[offer.id] = offer
         price = offer.price_per_hour_usd + self._price_of_others(wish.stage)
         if most is not None and price > most + _CENT / 100:
             raise TooFewOffers(
@@ -202,7 +204,10 @@ class RentedNodes:
         key = self._site.renew_node_key(candidate.stage)
         self._secrets.add(key.hex())
         need = next(need for need in self._renting.needs if need.stage == candidate.stage)
-        return create_request(self._terms, need, label=candidate.label, node_key=key)
+        offer = self._offers.get(candidate.offer_id)
+        # One to spare: a create call for a port that the machine has not may fail, or never start.
+        udp_port = not self._renting.loopback_only and offer is not None and offer.direct_ports > 1
+        return create_request(self._terms, need, label=candidate.label, node_key=key, udp_port=udp_port)
 
     def _running_s(self, offer: Offer) -> float:
         least_s = LeaseTimes().running

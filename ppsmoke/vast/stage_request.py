@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ppsmoke.errors import UsageError
+from ppsmoke.stage.settings import MAPPED_UDP_PORT
 from ppsmoke.vast.records import CreateRequest
 from ppsmoke.vast.stage_need import StageNeed
 from ppsmoke.vast.start_script import LONG_ENTRIES, start_script
@@ -13,6 +14,9 @@ from ppsmoke.vast.start_script import LONG_ENTRIES, start_script
 DEFAULT_IMAGE = "python:3.12-slim-bookworm"
 DEFAULT_IMAGE_GB = 0.05
 """Compressed. It asks for no CUDA version of its own; the host's runtime brings the driver's libraries in."""
+
+_UDP_PORT = {f"-p {MAPPED_UDP_PORT}:{MAPPED_UDP_PORT}/udp": "1", "PP_UDP_PORT": str(MAPPED_UDP_PORT)}
+"""Ports ride in the environment of a create call. The service chooses the public number and tells the container."""
 
 _ENTRY_CHARS = 250  # the service states 256 for an entry
 _NEVER = frozenset({"PEER_DIRECT", "PP_LIFELINE", "VAST_API_KEY", "CONTAINER_API_KEY", LONG_ENTRIES})
@@ -45,8 +49,12 @@ class NodeTerms:
     settings: Mapping[str, str] = field(default_factory=dict)
 
 
-def create_request(terms: NodeTerms, need: StageNeed, *, label: str, node_key: bytes) -> CreateRequest:
+def create_request(
+    terms: NodeTerms, need: StageNeed, *, label: str, node_key: bytes, udp_port: bool = False
+) -> CreateRequest:
     """The request for the machine of stage `need.stage`. A fresh label and a fresh key for every attempt.
+
+    `udp_port`: with a public UDP port, for the node to be reached at.
 
     Raises UsageError for a package that is not pinned.
     """
@@ -55,7 +63,7 @@ def create_request(terms: NodeTerms, need: StageNeed, *, label: str, node_key: b
         image=terms.image,
         disk_gb=need.disk_gb,
         script=start_script(),
-        env=in_short_entries(stage_environment(terms, need.stage, node_key)),
+        env=in_short_entries(stage_environment(terms, need.stage, node_key)) | (_UDP_PORT if udp_port else {}),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -28,7 +29,8 @@ from ppsmoke.messages import (
 from ppsmoke.plan import GgufModelPlan, RunPlan, build_plan, inbound_provision, provision_stage
 from ppsmoke.stage.settings import describe_variables
 from ppsmoke.stub_model import STUB_EOS_TOKEN
-from tests.e2e.kit import NODE, NOTICED_S, Box, Done, Program
+from ppsmoke.transport import parse_ticket
+from tests.e2e.kit import NODE, NOTICED_S, Box, Done, Program, wait_until
 from tests.membership.kit import seed_member
 from tests.transport.kit import PATIENCE_S, RUN_ID, TOKEN, Peer, id_of, key_of, peer, run_clean
 
@@ -53,6 +55,21 @@ def settings_for(stage: int, seed: str, **more: str) -> dict[str, str]:
 
 def start(box: Box, stage: int, seed: str, **more: str) -> Program:
     return box.start(program=SCRIPT, env=settings_for(stage, seed, **more))
+
+
+def test_a_node_that_a_public_port_leads_to_publishes_it(box: Box) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind(("0.0.0.0", 0))
+        port = probe.getsockname()[1]
+    mapped = {"PP_UDP_PORT": str(port), "PUBLIC_IPADDR": "203.0.113.20", "VAST_UDP_PORT_4433": "40213"}
+    node = start(box, 1, a_ticket(), PP_FAR="1", PP_JOIN_TIMEOUT="30", **mapped)
+    line = wait_until("its address", lambda: b"\n" in node.out and bytes(node.out))
+    _, address = parse_ticket(line.decode().strip().partition("=")[2])
+    addresses = [str(direct) for direct in address.direct_addresses()]
+    assert "203.0.113.20:40213" in addresses
+    assert any(direct.endswith(f":{port}") for direct in addresses)
+    node.signal(signal.SIGKILL)
+    node.end()
 
 
 async def ended(node: Program) -> Done:

@@ -34,6 +34,9 @@ OPTIONAL = {
     "SEED_RELAY": ("https://a.test/, https://b.test/", "seed_relay", ("https://a.test/", "https://b.test/")),
     "PP_RELAY_TOKEN": ("a-secret", "relay_token", "a-secret"),
     "PP_FAR": ("1", "far", True),
+    "PP_UDP_PORT": ("4433", "udp_port", 4433),
+    "PUBLIC_IPADDR": ("203.0.113.20", "public_host", "203.0.113.20"),
+    "VAST_UDP_PORT_4433": ("40213", "public_udp_port", "40213"),
     "PP_HEARD_FILE": ("/root/heard", "heard_file", "/root/heard"),
 }
 NUMBERS = ["STAGE", "NUM_STAGES", "PP_CONTEXT", *(name for name in OPTIONAL if name.endswith(("TIMEOUT", "LIMIT")))]
@@ -121,3 +124,22 @@ def test_the_defaults_described_are_the_defaults() -> None:
         if name in OPTIONAL and default != "-":
             value = getattr(settings, OPTIONAL[name][1])
             assert float(default) == float(value)
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "address"),
+    [
+        ("203.0.113.20", "40213", "203.0.113.20:40213"),
+        ("", "40213", None),
+        ("a.host.test", "40213", None),
+        ("203.0.113.20", "", None),
+        ("203.0.113.20", "0", None),
+        ("203.0.113.20", "65536", None),
+        ("203.0.113.20", "4e4", None),
+    ],
+)
+def test_a_mapped_port_is_published_only_where_it_is_one(host: str, port: str, address: str | None) -> None:
+    """What a host says of itself may be anything: it must not keep a node from starting."""
+    given = {**REQUIRED, "PUBLIC_IPADDR": host, "VAST_UDP_PORT_4433": port}
+    assert parse_settings({**given, "PP_UDP_PORT": "4433"}).mapped_address == address
+    assert parse_settings(given).mapped_address is None

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ipaddress
+import socket
 
 import pytest
 
@@ -76,3 +77,22 @@ def test_a_machine_without_ipv6_loopback_binds_ipv4_only(monkeypatch: pytest.Mon
 
     run_clean(work())
     assert bound == ["127.0.0.1:0", "[::1]:0", "127.0.0.1:0"]
+
+
+def test_a_port_that_a_router_leads_to_is_bound_and_another_one_where_it_is_taken() -> None:
+    def ports(endpoint: Endpoint) -> set[int]:
+        return {int(str(address).rpartition(":")[2]) for address in endpoint._endpoint.bound_sockets()}
+
+    async def work() -> None:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.bind(("0.0.0.0", 0))
+            port = probe.getsockname()[1]
+        first = await Endpoint.bind(key_of("a"), loopback_only=False, udp_port=port)
+        assert port in ports(first)
+        second = await Endpoint.bind(key_of("b"), loopback_only=False, udp_port=port)
+        assert ports(second)
+        assert port not in ports(second)
+        await first.close()
+        await second.close()
+
+    run_clean(work())

@@ -18,6 +18,8 @@ import pytest
 from ppsmoke.errors import CreateFailed
 from ppsmoke.vast.records import CreateRequest
 from tests.vast.emulated import KEY, RUN_ID, Emulated, emulated
+from tests.vast_emulator.account import Account
+from tests.vast_emulator.clock import ServiceClock
 from tests.vast_emulator.fates import FATES
 from tests.vast_emulator.faults import CALLS, FAULTS, FaultPlan, fitting, parse_faults
 from tests.vast_emulator.ledger import Ledger, Life
@@ -368,6 +370,15 @@ def test_an_instance_can_be_the_very_script_it_was_sent() -> None:
         assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
 
     real(body)
+
+
+def test_a_container_is_told_the_public_number_of_a_port_that_was_asked_for() -> None:
+    account = Account(ServiceClock(1.0), 1)
+    wish = {"env": {"-p 4433:4433/udp": "1", "-p 80:80": "1", "-h": "name"}}
+    told = account._environment(account.rent(make_offers(1, 1)[0], wish, "runs", 0.0))
+    ports = {name: value for name, value in told.items() if name.startswith("VAST_") and "_PORT_" in name}
+    assert set(ports) == {"VAST_UDP_PORT_4433", "VAST_TCP_PORT_80"}
+    assert all(40000 <= int(port) < 50000 for port in ports.values())
 
 
 def test_an_instance_whose_script_ends_is_shown_as_exited() -> None:

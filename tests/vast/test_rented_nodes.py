@@ -54,6 +54,33 @@ def test_another_machine_may_not_lift_the_price_of_all_over_the_limit(price: flo
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize(("ports", "loopback", "asked"), [(62, False, True), (1, False, False), (62, True, False)])
+def test_a_udp_port_is_asked_of_a_machine_that_has_some(
+    ports: int, loopback: bool, asked: bool, tmp_path: Path
+) -> None:
+    async def scenario() -> None:
+        async with emulated() as cloud, cloud.client() as client:
+            options = stub_options(tmp_path, 2)
+            rental = await rental_options(cloud.url, 1.0, client, options, tmp_path, loopback_only=loopback)
+            offers = (offer(id=7, direct_port_count=ports),)
+            nodes = RentedNodes(options, replace(rental, offers=offers), Watcher(), client)
+            nodes._site = SmallSite()
+            nodes._terms = nodes._make_terms(SmallSite())
+            request = nodes._request_for(Candidate("pp-smoke-x-0-n", 0, 7, 7, 7, 0.1))
+            assert ("-p 4433:4433/udp" in request.env, "PP_UDP_PORT" in request.env) == (asked, asked)
+
+    asyncio.run(scenario())
+
+
+class SmallSite:
+    run_id = "ab" * 16
+    ticket = "endpointx"
+    join_token = "cd" * 32
+
+    def renew_node_key(self, stage: int) -> bytes:
+        return bytes(32)
+
+
 def state_of(leases: list[Lease], waiting: list[Candidate]) -> object:
     return type("State", (), {"leases": tuple(leases), "waiting": tuple(waiting)})()
 

@@ -51,6 +51,16 @@ def test_the_n_creates_have_distinct_stages(count: int) -> None:
     assert {request.body()["env"]["NUM_STAGES"] for request in made} == {str(count)}
 
 
+def test_a_udp_port_is_asked_for_as_the_service_wants_it_and_the_node_told() -> None:
+    asked = create_request(TERMS, need(1), label="x", node_key=bytes(32), udp_port=True).body()["env"]
+    assert (asked["-p 4433:4433/udp"], asked["PP_UDP_PORT"]) == ("1", "4433")
+    given = {**asked, "PUBLIC_IPADDR": " 203.0.113.20 ", "VAST_UDP_PORT_4433": "40213"}
+    settings = parse_settings({name: value for name, value in given.items() if not name.startswith("-")})
+    assert (settings.udp_port, settings.mapped_address) == (4433, "203.0.113.20:40213")
+    plain = requests()[1].body()["env"]
+    assert not [name for name in plain if name.startswith("-p") or "UDP" in name]
+
+
 def test_every_stage_has_its_own_key_label_and_disk() -> None:
     made = requests()
     assert len({request.env["PP_NODE_KEY"] for request in made}) == 5

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from tests.vast_emulator.nodes import Nodes
 from tests.vast_emulator.rows import instance_row
 
 _MOST_LAG_S = 3.0
+_PORT = re.compile(r"-p \d+:(?P<inside>\d+)(?:/(?P<kind>tcp|udp))?")
 _OF_THE_OFFER = ("machine_id", "host_id", "gpu_name", "geolocation", "dph_base", "dph_total")
 
 
@@ -115,8 +117,17 @@ class Account:
         return {x.offer["machine_id"] for x in self.rentals.values() if x.died is None}
 
     def _environment(self, rental: Rental) -> dict[str, str]:
+        wished = {str(name): str(value) for name, value in dict(rental.wish.get("env") or {}).items()}
+        # A wish such as "-p 4433:4433/udp" gets some public port, whose number the container is told.
+        ports = {
+            f"VAST_{asked['kind'].upper() if asked['kind'] else 'TCP'}_PORT_{asked['inside']}": str(
+                self._rng.randint(40000, 49999)
+            )
+            for asked in filter(None, (_PORT.fullmatch(name) for name in wished))
+        }
         return {
-            **{str(name): str(value) for name, value in dict(rental.wish.get("env") or {}).items()},
+            **wished,
+            **ports,
             "CONTAINER_ID": str(rental.instance_id),
             "CONTAINER_API_KEY": rental.key,
             "VAST_CONTAINERLABEL": f"C.{rental.instance_id}",
