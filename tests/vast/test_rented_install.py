@@ -1,10 +1,11 @@
-"""A machine whose image does not bring the tool installs it: this checkout's wheel, and what it needs from an index."""
+"""A machine whose image does not bring the tool installs it: this checkout's wheel, and what it needs from an index.
+
+The very code of the caller, as --ship sends it, is tested with the redeploying of it.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import os
-import shlex
 import subprocess
 import sys
 from dataclasses import replace
@@ -15,12 +16,12 @@ import pytest
 from ppsmoke.stub_model import parse_stub_model, stub_encode, stub_tokens
 from ppsmoke.vast.run import RentedRun
 from tests.models.kit import file_answer, file_server
+from tests.vast.bare_machines import SYSTEM_PATH, bare_python
 from tests.vast.emulated import emulated
 from tests.vast.rented import DEADLINES, SCALE, STUB, Watcher, rental_options, stub_options
 from tests.vast_emulator.nodes import ProcessNodes
 
 CHECKOUT = Path(__file__).parents[2]
-SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
 def make_wheel(folder: Path) -> Path:
@@ -28,17 +29,6 @@ def make_wheel(folder: Path) -> Path:
     subprocess.run(made, check=True, timeout=300)
     [wheel] = folder.glob("*.whl")
     return wheel
-
-
-def bare_python(folder: Path) -> Path:
-    """A `python3` with nothing installed, which finds the index as this process does."""
-    folder.mkdir()
-    kept = {name: value for name, value in os.environ.items() if name.startswith("PIP_") or "proxy" in name.lower()}
-    exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in kept.items())
-    program = folder / "python3"
-    program.write_text(f'#!/bin/sh\n{exports}exec {sys._base_executable} "$@"\n')  # type: ignore[attr-defined]
-    program.chmod(0o755)
-    return folder
 
 
 @pytest.mark.slow
