@@ -47,8 +47,12 @@ class Estimate:
     round_trip: float
 
     def ours(self, theirs: float) -> float:
-        """A reading of their clock, on ours."""
-        return theirs - self.offset
+        """A reading of their clock, on ours.
+
+        An offset that may be none is none: processes of one machine share its clock, and an error of a busy moment must
+        not come between them. Clocks of two machines, which count from their starts, are never that close.
+        """
+        return theirs if abs(self.offset) <= self.within else theirs - self.offset
 
 
 class ClockOffset:

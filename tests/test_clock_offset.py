@@ -30,6 +30,7 @@ def test_one_clock_is_no_offset() -> None:
     estimate = clock.estimate(5.0)
     assert estimate is not None
     assert abs(estimate.offset) <= estimate.within <= 0.00016
+    assert estimate.ours(5.0) == 5.0
 
 
 @pytest.mark.parametrize("seed", range(20))

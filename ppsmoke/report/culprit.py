@@ -86,7 +86,7 @@ def _of_shares(about: Literal["prompt", "tokens"], found: Sequence[Share], whole
         sentence = f"waiting for the orchestrator, {worst.place.describe()}: {took}, {percent(worst.share)}{beside}"
     else:
         sentence = f"{worst.place.describe()}: hop {took}, {percent(worst.share)}{_most_of(worst)}{beside}"
-        sentence += _way(story, worst.place)
+        sentence += _way(story, worst.place) + _doubt(story, worst.place, excess)
     return Culprit(about, sentence, worst.place, worst.share)
 
 
@@ -133,6 +133,14 @@ def _way(story: Story, place: Place) -> str:
         if {event.source, event.target} == {place.source, place.target} and event.round_trip_s is not None:
             return f"; path {event.path}, round trip {seconds(event.round_trip_s)}"
     return ""
+
+
+def _doubt(story: Story, place: Place, excess: float) -> str:
+    """Processes of one machine share its clock. Those of two know only so well when the other one did what."""
+    if story.began is None or not story.began.remote:
+        return ""
+    within = sum(story.within.get(end, 0.0) for end in (place.source, place.target) if end is not None)
+    return f"; their clocks agree to {seconds(within)} only" if within >= excess else ""
 
 
 def _slow_reader(story: Story) -> Culprit | None:

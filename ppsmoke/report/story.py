@@ -36,7 +36,7 @@ class Moment:
 class Story:
     """Times are seconds since the run began, which was `began_unix_s` (UTC). `run` is the content of run.json, None
     where the run left none; `moments` are in order of time, steps apart; `logs`: the last lines of each stage's log;
-    `alive`: the run is not over; `lost`: lines that could not be read.
+    `within`: how far off a stage's times may be; `alive`: the run is not over; `lost`: lines that could not be read.
     """
 
     run: Mapping[str, Any] | None
@@ -47,6 +47,7 @@ class Story:
     environment: Mapping[str, Any] = field(default_factory=dict)
     logs: Mapping[int, Sequence[str]] = field(default_factory=dict)
     began_unix_s: float | None = None
+    within: Mapping[int, float] = field(default_factory=dict)
     alive: bool = False
     lost: int = 0
 
@@ -159,6 +160,10 @@ def tell(bundle: Bundle, logs: Mapping[int, Sequence[str]] | None = None, *, ali
     first = min([*(record.at for record in moments[:1]), *(step.arrived for step in steps[:1])], default=0.0)
     zero = next(began, first)
     unix = (bundle.environment or {}).get("began_unix")
+    within: dict[int, float] = {}
+    for span in bundle.spans:
+        if well_formed(span.step) and math.isfinite(span.within):
+            within[span.step.stage] = max(span.within, within.get(span.step.stage, 0.0))
     return Story(
         run=bundle.run,
         plan=bundle.plan or {},
@@ -168,6 +173,7 @@ def tell(bundle: Bundle, logs: Mapping[int, Sequence[str]] | None = None, *, ali
         environment=bundle.environment or {},
         logs=logs or {},
         began_unix_s=unix + zero if isinstance(unix, int | float) else None,
+        within=within,
         alive=alive,
         lost=lost,
     )

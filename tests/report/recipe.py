@@ -57,6 +57,8 @@ class Recipe:
     by_orchestrator: float | None = None
     reader: float = 0.0001
     zero: float = 0.0
+    remote: bool = False
+    within: float = 0.0001
 
 
 @dataclass
@@ -70,6 +72,7 @@ class Made:
     rental: dict[str, Any] | None = None
     logs: dict[int, str] = field(default_factory=dict)
     end: float = 0.0
+    within: float = 0.0
 
     def add(self, at: float, event: RunEvent, source: int | None = None) -> None:
         self.events.append(event_json(event, at=at, source=source))
@@ -77,7 +80,9 @@ class Made:
     def write(self, directory: Path) -> Path:
         directory.mkdir(parents=True, exist_ok=True)
         (directory / "events.jsonl").write_text("".join(json.dumps(line) + "\n" for line in self.events))
-        (directory / "spans.jsonl").write_text("".join(json.dumps(asdict(span)) + "\n" for span in self.spans))
+        (directory / "spans.jsonl").write_text(
+            "".join(json.dumps({**asdict(span), "within": self.within}) + "\n" for span in self.spans)
+        )
         (directory / "plan.json").write_text(json.dumps(self.plan))
         for name, body in (("run.json", self.run), ("rental.json", self.rental)):
             if body is not None:
@@ -100,9 +105,10 @@ def make(recipe: Recipe) -> Made:
 def begin(recipe: Recipe) -> Made:
     made = Made()
     feedback = "direct" if recipe.by_orchestrator is None else "orchestrator"
+    made.within = recipe.within
     made.plan = {"plan": {"generation": {"feedback": feedback}}}
     layers = tuple((6 * stage, 6 * stage + 6) for stage in range(recipe.stages))
-    made.add(recipe.zero, RunBegan(RUN_ID, "smollm2:135m", layers, 40, recipe.tokens, remote=False))
+    made.add(recipe.zero, RunBegan(RUN_ID, "smollm2:135m", layers, 40, recipe.tokens, remote=recipe.remote))
     made.add(recipe.zero, PhaseEntered("Planning"))
     for stage in range(recipe.stages):
         made.add(recipe.zero + 0.01, StagePlaced(stage, f"pid {4711 + stage}"))

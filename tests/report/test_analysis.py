@@ -96,6 +96,17 @@ def test_clocks_that_disagree_stretch_no_token(tmp_path: Path) -> None:
     assert all(link.seconds >= 0 for path in analysis.paths for link in path.links)
 
 
+def test_an_edge_is_named_with_doubt_where_clocks_agree_less_well_than_it_is_slow(tmp_path: Path) -> None:
+    slow = {(1, 2): 0.006}
+    doubts = {}
+    for remote, within in ((False, 0.01), (True, 0.01), (True, 0.001)):
+        made = make(Recipe(wire=slow, remote=remote, within=within))
+        found = about(analysed(made, tmp_path / f"{remote}{within}"), "tokens").sentence
+        assert found.startswith("edge 1 -> 2")
+        doubts[remote, within] = found.partition("; their clocks")[2]
+    assert doubts == {(False, 0.01): "", (True, 0.01): " agree to 20.0 ms only", (True, 0.001): ""}
+
+
 def test_the_way_to_the_first_token_goes_through_what_was_awaited_last(tmp_path: Path) -> None:
     analysis = analysed(make(Recipe(compute={2: 0.01}, prompt_parts=3)), tmp_path)
     assert analysis.prefill is not None
