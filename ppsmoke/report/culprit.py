@@ -6,7 +6,7 @@ Somebody is named who takes much longer than the others of his kind: only that c
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Literal
 
@@ -192,17 +192,19 @@ def _start(story: Story, states: Sequence[StateSpan]) -> Culprit | None:
     longest = _longest(states, max(ready, key=lambda stage: ready[stage]), end)
     late = max((by for by in (join_by, ready_by) if by is not None), key=lambda by: by[1], default=None)
     if late is None or late[1] < max(_LATE_S, _LATE * end):
-        what = f"; the longest step was {longest.state.value}, {seconds(longest.seconds)}" if longest else ""
+        what = f"; the longest step was {longest.doing}, {seconds(longest.seconds)}" if longest else ""
         return Culprit("start", f"no stage was late: the prompt went in after {seconds(end)}{what}")
     stage, behind = late
     verb = "joined" if late is join_by else "was ready"
     until = joined[stage] if late is join_by else ready[stage]
     cause = _longest(states, stage, until)
-    why = f": it {_DOING.get(cause.state, cause.state.value)} for {seconds(cause.seconds)}" if cause else ""
-    detail = f" ({cause.detail})" if cause is not None and cause.detail else ""
+    why = ""
+    if cause is not None:
+        did = _DOING[cause.state] if cause.doing == cause.state.value else f"was {cause.doing}"
+        why = f": it {did} for {seconds(cause.seconds)}{cause.remark}"
     return Culprit(
         "start",
-        f"stage {stage} {verb} last, {seconds(behind)} after all others{why}{detail}",
+        f"stage {stage} {verb} last, {seconds(behind)} after all others{why}",
         Place(stage, stage),
         behind / end,
     )
@@ -220,8 +222,6 @@ def _late(at: dict[int, float], not_before: float) -> tuple[int, float] | None:
 def _longest(states: Sequence[StateSpan], stage: int, until: float) -> StateSpan | None:
     """What the stage spent most time at before `until`."""
     spans = [
-        StateSpan(s.stage, s.state, s.begin, min(s.end, until), s.detail)
-        for s in states
-        if s.stage == stage and s.begin < until and s.state in _DOING
+        replace(s, end=min(s.end, until)) for s in states if s.stage == stage and s.begin < until and s.state in _DOING
     ]
     return max(spans, key=lambda s: s.seconds, default=None)

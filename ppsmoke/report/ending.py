@@ -95,8 +95,7 @@ def _doing(stage: int, states: Sequence[StateSpan], at: float) -> str:
     if not spans:
         return ", of which nothing was heard"
     span = spans[-1]
-    detail = f" ({span.detail})" if span.detail else ""
-    return f", {span.state.value} for {seconds(at - span.begin)}{detail}"
+    return f", {span.doing} for {seconds(at - span.begin)}{span.remark}"
 
 
 def _last_seen(stage: int, states: Sequence[StateSpan], story: Story, at: float) -> str:

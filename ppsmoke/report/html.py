@@ -62,7 +62,7 @@ def page_data(story: Story, analysis: Analysis) -> dict[str, Any]:
             {
                 "stage": stage,
                 "states": [
-                    [span.state.value, _us(span.begin), _us(span.end), span.detail]
+                    [span.state.value, _us(span.begin), _us(span.end), span.detail, span.doing]
                     for span in analysis.states
                     if span.stage == stage
                 ],

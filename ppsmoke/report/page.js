@@ -56,8 +56,9 @@ const rows = [{ name: "run", tops: [], spans: data.phases.map((phase) =>
 for (const stage of data.stages) {
   rows.push({
     name: "stage " + stage.stage,
-    tops: stage.states.map(([state, begin, end, detail]) => ({ begin, end, color: STATE_COLOR[state] || "boot",
-      text: state + (detail ? ": " + detail : ""), label: state })),
+    tops: stage.states.map(([state, begin, end, detail, doing]) => ({ begin, end, label: doing,
+      color: doing === state ? STATE_COLOR[state] || "boot" : "boot",
+      text: doing + (detail && detail !== doing ? ": " + detail : "") })),
     spans: stepSpans(stage),
   });
 }
@@ -374,7 +375,7 @@ function buildTables() {
 
 function buildLegend() {
   const entries = [["compute", "computes"], ["hop", "hands over"], ["wait", "waits"], ["path", "critical path"],
-    ["boot", "renting to joining"], ["fetch", "fetching"], ["load", "loading"], ["compile", "compiling"],
+    ["boot", "not loading yet"], ["fetch", "fetching"], ["load", "loading"], ["compile", "compiling"],
     ["link", "opening edges"], ["ready", "ready"], ["prefill", "prefill"], ["decoding", "decoding"], ["bad", "failed"]];
   document.getElementById("legend").append(...entries.map(([color, name]) => {
     const sample = make("i");

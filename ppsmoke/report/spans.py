@@ -79,7 +79,7 @@ def _stage(story: Story, a: Analysis, stage: int, run: int, fresh: Callable[[], 
     yield whole
     for state in states:
         detail = {"pp.detail": state.detail} if state.detail else {}
-        yield Span(fresh(), whole.id, state.state.value, state.begin, state.end, detail)
+        yield Span(fresh(), whole.id, state.doing, state.begin, state.end, detail)
     for step in steps:
         yield _step(step, fresh(), whole.id)
 

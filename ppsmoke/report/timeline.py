@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ppsmoke.report.story import Story
 from ppsmoke.run_events import MemberSeen, PhaseEntered, StageDoing, StageState
@@ -25,17 +25,30 @@ class PhaseSpan:
 
 @dataclass(frozen=True, slots=True)
 class StateSpan:
-    """`detail`: the last that was said of it."""
+    """`detail`: the last that was said of it. `counted`: it told how much of it was done."""
 
     stage: int
     state: StageState
     begin: float
     end: float
     detail: str = ""
+    counted: bool = False
 
     @property
     def seconds(self) -> float:
         return self.end - self.begin
+
+    @property
+    def doing(self) -> str:
+        """'compiling'. Before a stage has anything to count it prepares for that: 'starting its worker'."""
+        return (
+            self.detail if self.state is StageState.LOADING and not self.counted and self.detail else self.state.value
+        )
+
+    @property
+    def remark(self) -> str:
+        """' (compiling 3 of 8 kernels)', where that says more."""
+        return f" ({self.detail})" if self.detail and self.detail != self.doing else ""
 
 
 def phases(story: Story) -> list[PhaseSpan]:
@@ -57,16 +70,17 @@ def stage_states(story: Story) -> list[StateSpan]:
     for moment, event in story.of(StageDoing):
         spans = by_stage.setdefault(event.stage, [])
         before = spans[-1] if spans else None
-        if before is not None and before.state is event.state:
-            spans[-1] = StateSpan(event.stage, event.state, before.begin, moment.at, event.detail or before.detail)
-            continue
+        counted = event.done is not None
         if before is not None:
-            spans[-1] = StateSpan(before.stage, before.state, before.begin, moment.at, before.detail)
-        spans.append(StateSpan(event.stage, event.state, moment.at, moment.at, event.detail))
+            spans[-1] = before = replace(before, end=moment.at)
+        if before is not None and before.state is event.state and (before.counted or not counted):
+            spans[-1] = replace(before, detail=event.detail or before.detail)
+            continue
+        spans.append(StateSpan(event.stage, event.state, moment.at, moment.at, event.detail, counted))
     for spans in by_stage.values():
         last = spans[-1]
         if last.state not in _ENDS:
-            spans[-1] = StateSpan(last.stage, last.state, last.begin, max(last.end, story.last_at), last.detail)
+            spans[-1] = replace(last, end=max(last.end, story.last_at))
     return [span for stage in sorted(by_stage) for span in by_stage[stage]]
 
 

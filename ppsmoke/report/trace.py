@@ -56,7 +56,7 @@ def _orchestrator(story: Story, a: Analysis) -> Iterator[dict[str, Any]]:
 
 def _stages(story: Story, a: Analysis) -> Iterator[dict[str, Any]]:
     for span in a.states:
-        yield _span(_pid(span.stage), _STATES, "state", span.state.value, span.begin, span.end, {"detail": span.detail})
+        yield _span(_pid(span.stage), _STATES, "state", span.doing, span.begin, span.end, {"detail": span.detail})
     free: dict[int, float] = {}
     for step in story.steps:
         pid = _pid(step.stage)

@@ -11,7 +11,7 @@ from ppsmoke.bundle.folder import RunFolder
 from ppsmoke.report.analysis import Analysis, analyse
 from ppsmoke.report.culprit import Culprit
 from ppsmoke.report.source import read_story
-from ppsmoke.run_events import ErrorSeen, MemberSeen, StagePace, StageState
+from ppsmoke.run_events import ErrorSeen, MemberSeen, StageDoing, StagePace, StageState
 from tests.report.recipe import Made, Recipe, begin, fail, make, prepare, serve
 
 
@@ -126,6 +126,22 @@ def test_the_last_stage_is_not_blamed_for_being_waited_for_with_every_part(tmp_p
 def test_a_compile_that_takes_longer_than_the_others_bounds_the_start(tmp_path: Path) -> None:
     found = about(analysed(make(Recipe(compile={3: 9.0})), tmp_path), "start")
     assert found.sentence == "stage 3 was ready last, 8.7 s after all others: it compiled for 9.0 s (a detail)"
+
+
+def test_a_worker_that_was_long_in_starting_is_told_apart_from_loading(tmp_path: Path) -> None:
+    recipe = Recipe(load={2: 5.0})
+    made = begin(recipe)
+    at = prepare(recipe, made)
+    made.add(4.5, StageDoing(2, StageState.LOADING, "loading 0 of 6 blocks", 0, 6, "blocks"))
+    made.add(4.6, StageDoing(2, StageState.LOADING, "loading 6 of 6 blocks", 6, 6, "blocks"))
+    made.events = [
+        e | ({"detail": "starting its worker"} if e.get("state") == "loading" and e["at"] == 0.5 else {})
+        for e in made.events
+    ]
+    serve(recipe, made, at)
+    assert about(analysed(made, tmp_path), "start").sentence == (
+        "stage 2 was ready last, 4.8 s after all others: it was starting its worker for 4.0 s"
+    )
 
 
 def test_a_slow_download_bounds_the_start(tmp_path: Path) -> None:
