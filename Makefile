@@ -5,12 +5,13 @@ BIN := $(VENV)/bin
 RUN := $(BIN)/pp-smoke-run
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help demo test test-slow gate bench swim-table vast-emulator lint model clean
+.PHONY: help demo test test-slow test-lab gate bench swim-table vast-emulator lint model clean
 
 help:
 	@echo "make demo       install and serve a prompt through 5 local stages"
 	@echo "make test       every test that needs no GPU and no money"
 	@echo "make test-slow  more models, more stages, more faults"
+	@echo "make test-lab   chains across networks of namespaces, with faults; needs root"
 	@echo "make gate       the pre-deploy gate alone: real binaries, real model, N = 2, 3, 5"
 	@echo "make bench      measure speed, start, memory; BENCH='--quick', BENCH='--llama-rpc DIR' and more"
 	@echo "make swim-table simulate how soon membership notices a death and how often it errs; half an hour of one core"
@@ -51,6 +52,9 @@ test: $(VENV)/installed-dev model
 
 test-slow: $(VENV)/installed-dev $(if $(PP_REFERENCE_PYTHON),,$(VENV)/installed-reference) model
 	$(PYTEST) -m slow
+
+test-lab: $(VENV)/installed-dev model
+	$(PYTEST) tests/netlab
 
 gate: $(VENV)/installed-dev model
 	$(PYTEST) -m "gate and not slow" tests/e2e

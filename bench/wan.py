@@ -68,7 +68,7 @@ class Wan:
                 DEFAULT_MODEL,
                 "--raw",
                 "--prompt",
-                self._prompts.of_length(PROMPT_TOKENS),
+                self._prompt,
                 "--max-tokens",
                 str(self.tokens),
             )
@@ -99,7 +99,7 @@ class Wan:
                     "-n",
                     str(self.tokens),
                     "-p",
-                    self._prompts.of_length(PROMPT_TOKENS),
+                    self._prompt,
                 ),
                 *("-ngl", "99", "--rpc", servers),
             )

@@ -52,16 +52,17 @@ def rent(
     folder: Path,
     *arguments: str,
     act: Callable[[Program], Done] | None = None,
-    node_program: str | None = None,
+    cache: Path | None = None,
 ) -> RentedChain:
     """Run the command on the caller's host until its end; `act` may do things to it meanwhile.
 
-    The machines find this checkout and the model cache of this one, so that nothing is installed or fetched.
+    The machines find this checkout, and the model cache of this one or `cache`, so that nothing is installed, and
+    nothing fetched that is there.
     """
     folder.mkdir(exist_ok=True)
     certificate, context = _certificate(folder, place.service.address)
     trusted = {"SSL_CERT_FILE": str(certificate), "NO_PROXY": "*", "no_proxy": "*"}
-    more = {**trusted, "PP_SMOKE_CACHE": str(default_cache_dir()), "RUST_BACKTRACE": "0"}
+    more = {**trusted, "PP_SMOKE_CACHE": str(cache or default_cache_dir()), "RUST_BACKTRACE": "0"}
 
     @contextmanager
     def serve(service: Service) -> Iterator[Server]:
@@ -82,7 +83,7 @@ def rent(
             left = await asyncio.to_thread(cloud.left)
             return RentedChain(done, cloud, left)
 
-    with machines(folder, *([node_program] if node_program else [])) as plain:
+    with machines(folder) as plain:
         nodes = Machines(place, plain.path, more)
         try:
             return asyncio.run(scenario())

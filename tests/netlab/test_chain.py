@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from fixtures.tiny_gguf import write_tiny_gguf
 from tests.e2e.kit import Box, Done
 from tests.netlab.nat import Nat
 from tests.netlab.plain import plain_command, plain_environment
@@ -106,3 +107,15 @@ def test_where_no_udp_passes_the_relay_does(
     with town(3, relay=relay_kind, nat=Nat.NO_UDP) as place:
         chain = answered(place, box, tmp_path / "run", one_process())
     assert paths(chain.done) == {"relay"}
+
+
+@SLOW
+def test_rented_machines_read_the_callers_own_model_over_the_relay(relay_kind: str, box: Box, tmp_path: Path) -> None:
+    own = write_tiny_gguf(tmp_path / "own model.gguf", blocks=6)
+    asked = ("--model", str(own), "--prompt", "Say hello", "--max-tokens", "8", "--context", "256", "--json")
+    with town(2, relay=relay_kind, nat=Nat.SYMMETRIC) as place:
+        chain = rent(place, box, tmp_path / "run", *asked, cache=tmp_path / "cache")
+    said = chain.done.expect(0).json
+    assert chain.left == []
+    local = box.run("--seed", "--num-stages", "2", *asked, deadline_s=PATIENCE_S)
+    assert said["tokens"] == local.expect(0).json["tokens"]
