@@ -45,7 +45,6 @@ class LinkModel:
         self._rng = random.Random(seed)
         self._waiting: deque[tuple[float, bytes]] = deque()
         self._sent_until = 0.0  # when the last bit of what was accepted is on the wire
-        self._last_arrival = 0.0
         self._cut_until = 0.0
 
     def cut(self, until: float) -> None:
@@ -74,13 +73,12 @@ class LinkModel:
         arrival = sent + settings.delay_s
         if settings.jitter_s:
             arrival += self._rng.random() * settings.jitter_s
-        self._last_arrival = max(arrival, self._last_arrival)
-        self._waiting.append((self._last_arrival, packet))
+        self._waiting.append((arrival, packet))
         count.carried += 1
         return True
 
     def due(self, now: float) -> list[bytes]:
-        """What has arrived by `now`, in order; it is gone from the link."""
+        """What has arrived by `now`; it is gone from the link. What is quicker waits for what was sent before it."""
         arrived = []
         while self._waiting and self._waiting[0][0] <= now:
             arrived.append(self._waiting.popleft()[1])

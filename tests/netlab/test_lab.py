@@ -88,10 +88,16 @@ def test_a_port_preserving_router_shows_the_same_port_to_all_and_a_symmetric_one
         assert all(address is not None and address.startswith(f"{symmetric.public_address}:") for address in seen)
 
 
-def test_nobody_gets_in_through_a_router_who_was_not_called(lab: Lab) -> None:
-    outside, within = lab.host("outside"), lab.host("within", nat=Nat.PORT_PRESERVING)
-    with mirror(within), Caller(outside) as caller:
-        assert caller.seen_by(within, wait_s=0.3) is None
+def test_a_router_lets_in_those_who_were_called_and_nobody_else(lab: Lab) -> None:
+    friend, stranger = lab.host("friend"), lab.host("stranger")
+    within = lab.host("within", nat=Nat.PORT_PRESERVING)
+    with mirror(friend), Caller(within) as caller, Caller(stranger) as unknown:
+        seen = caller.seen_by(friend)
+        assert seen == f"{within.public_address}:5000"
+        unknown.socket.sendto(b"let me in", (within.public_address, 5000))
+        caller.socket.settimeout(0.3)
+        with pytest.raises(TimeoutError):
+            caller.socket.recv(100)
 
 
 def test_without_udp_only_tcp_passes(lab: Lab) -> None:
