@@ -25,7 +25,8 @@
     │   ├── WorkerDied              a stage's worker process ended
     │   ├── WorkerFailed            a worker answered an op with an error
     │   ├── PeerLost                a link closed or fell silent
-    │   │   └── PeerLeft            the peer said goodbye
+    │   │   ├── PeerLeft            the peer said goodbye
+    │   │   └── LinkBroken          a connection ended whose peer may live on: another one may be had
     │   ├── EdgeFaulted
     │   ├── JoinRefused
     │   ├── OrchestratorLost
@@ -197,6 +198,13 @@ class PeerLost(RunFailed):
 
 class PeerLeft(PeerLost):
     code = "peer_left"
+
+
+class LinkBroken(PeerLost):
+    """`stalled_s`: how long nothing had come when it was noticed, in seconds."""
+
+    code = "link_broken"
+    stalled_s = 0.0
 
 
 class EdgeFaulted(RunFailed):

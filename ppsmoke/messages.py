@@ -229,6 +229,20 @@ class PathReport(Record):
     after: PathKind
 
 
+class EdgeResumed(Record):
+    """The connection under one of the stage's outbound edges was lost; after `stall_s` seconds in which nothing passed
+    the edge goes on over another one. `before`, `after`: what paths they took, "none" where that is not known."""
+
+    type: Literal["EdgeResumed"] = "EdgeResumed"
+    run_id: RunId
+    stage_index: Count
+    node_id: NodeId
+    edge_id: Count
+    stall_s: Measure
+    before: Literal["direct", "relay", "none"]
+    after: Literal["direct", "relay", "none"]
+
+
 class PauseRun(Record):
     """The orchestrator's process is about to be stopped (Ctrl-Z): its silence means nothing until a ResumeRun."""
 
@@ -330,6 +344,7 @@ StageMessage = (
     | StageProgress
     | EdgeReport
     | PathReport
+    | EdgeResumed
     | StagePaused
     | ClockReply
     | StageRecords

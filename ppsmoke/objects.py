@@ -100,6 +100,16 @@ def is_whole_object(frame: bytes) -> bool:
     )
 
 
+def is_object_head(frame: bytes) -> bool:
+    """Whether a frame begins as an object record does."""
+    return len(frame) >= HEADER.size and frame[:2] == _MAGIC_BYTES
+
+
+def object_bytes(head: bytes) -> int:
+    """Bytes of the whole object record whose header this is, the header included."""
+    return HEADER.size + int.from_bytes(head[_LENGTH], "little")
+
+
 def is_prompt_record(record: bytes) -> bool:
     """Whether a whole object belongs to sequence 0."""
     return record[_SEQUENCE] == b"\0\0\0\0"

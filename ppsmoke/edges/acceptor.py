@@ -16,6 +16,7 @@ from ppsmoke.transport.stream import FrameStream
 log = logging.getLogger(__name__)
 
 _MAX_GREETINGS = 64
+_FIRST = (records.Open, records.Resume, records.Lane)
 
 
 class EdgeAcceptor:
@@ -39,7 +40,10 @@ class EdgeAcceptor:
 
     def expect(self, edge: InboundEdge) -> None:
         """Judge streams against this edge too, until it is closed. Expect all edges of a plan in one go."""
-        edge.name_producer(self._mesh.name_of(edge.provision.producer_node_id))
+        producer = edge.provision.producer_node_id
+        edge.name_producer(self._mesh.name_of(producer))
+        edge.is_stopped = lambda: producer in self._mesh.stopped
+        edge.redial = lambda: self._mesh.link(producer)
         self._edges = [*self._open_edges(), edge]
         self._expected.set()
 
@@ -61,7 +65,7 @@ class EdgeAcceptor:
                 await answer(stream, first)
                 return
             record = records.decode(first)
-            if not isinstance(record, records.Open):
+            if not isinstance(record, _FIRST):
                 raise records.RecordMalformed(f"a stream must begin with Open, not {type(record).__name__}")
             refuse = await self._judge(peer_id, record, stream)
             if refuse is None:
@@ -80,7 +84,9 @@ class EdgeAcceptor:
         finally:
             self._greetings -= 1
 
-    async def _judge(self, peer_id: str, record: records.Open, stream: FrameStream) -> records.Refuse | None:
+    async def _judge(
+        self, peer_id: str, record: records.Open | records.Resume | records.Lane, stream: FrameStream
+    ) -> records.Refuse | None:
         """None when an edge has taken the stream over."""
         if not self._open_edges():
             if self._held >= self._max_held:
@@ -98,7 +104,13 @@ class EdgeAcceptor:
             return records.Refuse("the run id is not the active one")
         for edge in edges:
             if edge.provision.edge_id == record.edge_id:
-                return edge.offered(peer_id, record, stream, self._mesh.spawn)
+                match record:
+                    case records.Open():
+                        return edge.offered(peer_id, record, stream, self._mesh.spawn)
+                    case records.Resume():
+                        return edge.resumed(peer_id, record, stream)
+                    case records.Lane():
+                        return edge.offered_lane(peer_id, record, stream)
         return records.Refuse(f"there is no inbound edge {record.edge_id} here")
 
     def _open_edges(self) -> list[InboundEdge]:

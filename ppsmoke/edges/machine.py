@@ -3,6 +3,10 @@
 Every method is an event. What may not happen in a state raises EdgeFaulted and leaves the machine `FAULTED`; from then
 on every event raises that first fault again. A refusal is different: it answers a stream that is not this edge's, and
 the edge goes on waiting for the right one. `CLOSED` is an end without a fault: one of the two sides was told to stop.
+
+A connection that is lost need not be the edge's end. Both sides are then `RESUMING`: the producer keeps what the
+consumer has not acknowledged, opens another stream with `Resume`, and the consumer, which counts what it takes, says
+which object is due. What it has is not sent again; what neither side has any more is a fault.
 """
 
 from __future__ import annotations
@@ -11,7 +15,8 @@ from enum import StrEnum
 from typing import NoReturn
 
 from ppsmoke.edges.order import ObjectOrder
-from ppsmoke.edges.records import Accept, Closed, Ended, Fault, Finish, Open, Record, Refuse
+from ppsmoke.edges.records import Accept, Ack, Closed, Ended, Fault, Finish, Open, Record, Refuse, Resume, Resumed
+from ppsmoke.edges.retained import ACK_BYTES, ACK_OBJECTS, Retained
 from ppsmoke.errors import EdgeFaulted
 from ppsmoke.messages import InboundEdgeProvision, ObjectSpec, OutboundEdgeProvision
 from ppsmoke.objects import StreamObject
@@ -21,6 +26,7 @@ class ProducerState(StrEnum):
     IDLE = "idle"
     OPENING = "opening"
     READY = "ready"
+    RESUMING = "resuming"
     FINISHING = "finishing"
     FINISHED = "finished"
     CLOSED = "closed"
@@ -30,6 +36,7 @@ class ProducerState(StrEnum):
 class ConsumerState(StrEnum):
     WAITING = "waiting"
     READY = "ready"
+    RESUMING = "resuming"
     ENDED = "ended"
     CLOSED = "closed"
     FAULTED = "faulted"
@@ -86,14 +93,36 @@ class ProducerMachine(_EdgeEnd):
         self._run_id = run_id
         self._provision = provision
         self._order = ObjectOrder()
+        self._attempt = 0
+        self.retained = Retained()
 
-    def open(self) -> Open:
+    def open(self, lanes: int = 1) -> Open:
         """The first record of the edge's stream."""
         self._check_alive()
         if self.state is not ProducerState.IDLE:
             self._raise("it was opened twice")
         self.state = ProducerState.OPENING
-        return Open(self._run_id, self._provision.edge_id, self._provision.kind.value)
+        return Open(self._run_id, self._provision.edge_id, self._provision.kind.value, lanes)
+
+    def broken(self) -> bool:
+        """The connection is lost. Whether the edge waits for another one; else it is `lost`."""
+        if self.state is ProducerState.READY:
+            self.state = ProducerState.RESUMING
+        return self.state is ProducerState.RESUMING
+
+    def resume(self, lanes: int = 1) -> Resume:
+        """The first record of another stream. May come again, when that one is lost too."""
+        self._check_alive()
+        if not self.broken():
+            self._raise(f"it was resumed while it was {self.state}")
+        self._attempt += 1
+        edge, kept = self._provision, self.retained
+        return Resume(self._run_id, edge.edge_id, edge.kind.value, self._attempt, kept.first, kept.next, lanes)
+
+    @property
+    def attempt(self) -> int:
+        """Of the newest Resume; 0 before the first."""
+        return self._attempt
 
     def answered(self, record: Record) -> None:
         """What the consumer said."""
@@ -101,8 +130,17 @@ class ProducerMachine(_EdgeEnd):
         match record:
             case Accept() if self.state is ProducerState.OPENING:
                 self.state = ProducerState.READY
-            case Refuse(reason) if self.state is ProducerState.OPENING:
-                self._raise(f"{self.peer_name} refused the edge: {reason}")
+            case Refuse(reason) if self.state in (ProducerState.OPENING, ProducerState.RESUMING):
+                what = "the edge" if self.state is ProducerState.OPENING else "to resume the edge"
+                self._raise(f"{self.peer_name} refused {what}: {reason}")
+            case Resumed(number) if self.state is ProducerState.RESUMING:
+                if number < self.retained.first or not self.retained.taken(number):
+                    sent = f"objects {self.retained.first} to {self.retained.next} are at hand"
+                    self._raise(f"{self.peer_name} resumes at object {number}, and {sent}")
+                self.state = ProducerState.READY
+            case Ack(number) if self.state not in (ProducerState.IDLE, ProducerState.OPENING):
+                if not self.retained.taken(number):
+                    self._raise(f"{self.peer_name} acknowledges object {number}, which was never sent")
             case Ended() if self.state is ProducerState.FINISHING:
                 self.state = ProducerState.FINISHED
             case Closed(reason) if self.state in (ProducerState.READY, ProducerState.FINISHING):
@@ -116,7 +154,7 @@ class ProducerMachine(_EdgeEnd):
     def write(self, obj: StreamObject) -> None:
         """An object is to go out now."""
         self._check_alive()
-        if self.state is not ProducerState.READY:
+        if self.state not in (ProducerState.READY, ProducerState.RESUMING):
             self._raise(f"an object was written while the edge was {self.state}")
         if problem := object_problem(obj, self._provision.edge_id, self._provision.object_spec):
             self._raise(problem)
@@ -151,9 +189,69 @@ class ConsumerMachine(_EdgeEnd):
         self.state = ConsumerState.WAITING
         self._provision = provision
         self._order = ObjectOrder()
+        self._attempt = 0
+        self._acknowledged = 0
+        self._unacknowledged_bytes = 0
+        self.taken = 0
 
     def opened(self, peer_id: str, record: Open) -> Accept | Refuse:
         """A peer opened a stream for this edge id."""
+        if refuse := self._not_this_edge(peer_id, record):
+            return refuse
+        if self.state is not ConsumerState.WAITING:
+            return Refuse(f"edge {record.edge_id} has had its stream (it is {self.state})")
+        self.state = ConsumerState.READY
+        return Accept()
+
+    def broken(self) -> bool:
+        """The connection is lost. Whether the edge waits for another one; else it is `lost`."""
+        if self.state is ConsumerState.READY:
+            self.state = ConsumerState.RESUMING
+        return self.state is ConsumerState.RESUMING
+
+    def resume(self, peer_id: str, record: Resume) -> Refuse | None:
+        """A peer opened another stream for this edge: None when it takes the place of the one before.
+
+        That one must then be read no more, and `resumed` says what is due.
+        """
+        if refuse := self._not_this_edge(peer_id, record):
+            return refuse
+        if record.attempt <= self._attempt:
+            return Refuse(f"attempt {self._attempt} to resume edge {record.edge_id} was newer")
+        if not self.broken():
+            return Refuse(f"edge {record.edge_id} cannot be resumed (it is {self.state})")
+        self._attempt = record.attempt
+        if not record.first <= self.taken <= record.next:
+            what = f"object {self.taken} is due, and {self.peer_name} has objects {record.first} to {record.next}"
+            self.fail(what)
+            return Refuse(what)
+        return None
+
+    def resumed(self) -> Resumed:
+        """The stream before is read no more: the answer on the new one."""
+        self._check_alive()
+        self.state = ConsumerState.READY
+        self._acknowledged, self._unacknowledged_bytes = self.taken, 0
+        return Resumed(self.taken)
+
+    @property
+    def attempt(self) -> int:
+        """Of the newest Resume that was accepted; 0 before any."""
+        return self._attempt
+
+    def took(self, size: int) -> None:
+        """One more object record, of `size` bytes, has come off the stream."""
+        self.taken += 1
+        self._unacknowledged_bytes += size
+
+    def acknowledgement(self) -> Ack | None:
+        """What to tell the producer now, if anything."""
+        if self.taken - self._acknowledged < ACK_OBJECTS and self._unacknowledged_bytes < ACK_BYTES:
+            return None
+        self._acknowledged, self._unacknowledged_bytes = self.taken, 0
+        return Ack(self.taken)
+
+    def _not_this_edge(self, peer_id: str, record: Open | Resume) -> Refuse | None:
         if record.run_id != self.run_id:
             return Refuse("the run id is not the active one")
         if record.edge_id != self._provision.edge_id:
@@ -162,15 +260,12 @@ class ConsumerMachine(_EdgeEnd):
             return Refuse(f"the planned producer of edge {record.edge_id} is {self.peer_name}")
         if record.kind != self._provision.kind.value:
             return Refuse(f"edge {record.edge_id} is {self._provision.kind.value}, not {record.kind[:40]}")
-        if self.state is not ConsumerState.WAITING:
-            return Refuse(f"edge {record.edge_id} has had its stream (it is {self.state})")
-        self.state = ConsumerState.READY
-        return Accept()
+        return None
 
     def object(self, obj: StreamObject) -> None:
-        """An object arrived on the edge's stream."""
+        """An object that came off the edge's stream is judged."""
         self._check_alive()
-        if self.state is not ConsumerState.READY:
+        if self.state not in (ConsumerState.READY, ConsumerState.RESUMING):
             self._raise(f"an object came while the edge was {self.state}")
         if problem := object_problem(obj, self._provision.edge_id, self._provision.object_spec):
             self._raise(problem)

@@ -3,31 +3,39 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from typing import Any
 
 from ppsmoke.edges import records
+from ppsmoke.edges.lanes import OutLanes, lanes_for
 from ppsmoke.edges.machine import ProducerMachine, ProducerState
 from ppsmoke.edges.ring import Ring
-from ppsmoke.errors import DeadlineExceeded, EdgeFaulted, PpError
+from ppsmoke.errors import DeadlineExceeded, EdgeFaulted, LinkBroken, PpError
 from ppsmoke.iroh_fix import IROH_ERRORS
-from ppsmoke.messages import OutboundEdgeProvision
+from ppsmoke.messages import EdgeKind, OutboundEdgeProvision
 from ppsmoke.objects import StreamObject, encode_header
 from ppsmoke.transport.blocking import CallsCancelled
 from ppsmoke.transport.framing import FrameError
+from ppsmoke.transport.link import Outage, PathKind
 from ppsmoke.transport.mesh import Mesh
-from ppsmoke.transport.stream import FrameStream, FrameWriter
+from ppsmoke.transport.stream import FrameStream
 from ppsmoke.transport.tasks import stop_tasks
+
+log = logging.getLogger(__name__)
 
 DIAL_S = 10.0
 """A consumer may take long to be provisioned, but not to be reached."""
+RESUME_S = 5.0
+_RETRY_S = 0.05
 _ORDERLY_S = 1.0
 _LAST_WORDS_S = 0.5
 _EXPLAIN_S = 3.0
+_MALFORMED: tuple[type[Exception], ...] = (PpError, FrameError, records.RecordMalformed)
 _BREAKS: tuple[type[Exception], ...] = (EdgeFaulted, CallsCancelled, *IROH_ERRORS)
 
 
@@ -36,28 +44,43 @@ class OutboundEdge:
 
     `threaded`: instead of tasks calling `write`, one thread calls `prepare` and `send`, which writes straight to the
     stream and waits while the transport's window is full: no ring, no task, no loop on an object's way.
+    `resume_s`: how long the edge may be without a connection before it faults, in seconds.
     `faulted` resolves to the fault the moment the edge breaks. `objects` and `bytes` count what was handed to the
-    transport; `written_at` is when a threaded edge last did so (monotonic seconds).
+    transport; `written_at` is when a threaded edge last did so (monotonic seconds). `on_resumed` is called when the
+    edge goes on over another connection.
     """
 
-    def __init__(self, mesh: Mesh, run_id: str, provision: OutboundEdgeProvision, *, threaded: bool = False) -> None:
+    def __init__(
+        self,
+        mesh: Mesh,
+        run_id: str,
+        provision: OutboundEdgeProvision,
+        *,
+        threaded: bool = False,
+        resume_s: float = RESUME_S,
+    ) -> None:
         self.provision = provision
         self.threaded = threaded
         self.ring = Ring(provision.ring_spec)
         self.faulted: asyncio.Future[EdgeFaulted] = asyncio.get_running_loop().create_future()
+        self.on_resumed: Callable[[Outage], None] | None = None
         self.objects = 0
         self.bytes = 0
         self.written_at: float | None = None
+        self._resume_s = resume_s
         self._mesh = mesh
         self._machine = ProducerMachine(run_id, provision, mesh.name_of(provision.consumer_node_id))
-        self._stream: FrameStream | None = None
+        self._lanes: OutLanes | None = None
+        """What is written to now; None before the first stream, while the edge resumes, and after its end."""
+        self._attaching: list[FrameStream] = []
         self._tasks: list[asyncio.Task[None]] = []
+        self._resuming: asyncio.Task[None] | None = None
+        self._interrupted = asyncio.Event()
         self._writing = False
         self._all_sent = False
         self._pumped = asyncio.Event()
         self._changed = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        self._writer: FrameWriter | None = None
         self._head, self._size = b"", 0
         self._lock = threading.Lock()
 
@@ -70,29 +93,22 @@ class OutboundEdge:
 
         Raises EdgeFaulted when it refuses or the link fails, DeadlineExceeded after `deadline_s` seconds.
         """
-        first = self._machine.open()
-        ends = asyncio.get_running_loop().time() + deadline_s
         try:
-            async with asyncio.timeout_at(ends):
-                self._stream = await self._mesh.open_stream(
-                    self.provision.consumer_node_id,
-                    max_frame=records.MAX_RECORD_BYTES,
-                    deadline_s=min(deadline_s, DIAL_S),
-                )
-                self._spawn(self._listen(self._stream), "answers on")
-                await self._stream.write_frame(records.encode(first))
-                await self._until(ProducerState.READY)
+            async with asyncio.timeout(deadline_s):
+                lanes = await self._unless_over(self._attach(self._machine.open, min(deadline_s, DIAL_S)))
         except (TimeoutError, DeadlineExceeded) as error:
             why = str(error) or f"{self._machine.peer_name} did not accept it within {deadline_s:g} s"
             self._fault(self._machine.error(why, "open edge"))
             what = f"{self._machine.title}: {why}"
             raise DeadlineExceeded(what, peer=self._machine.peer_name, phase="open edge") from None
-        except PpError as error:
+        except _MALFORMED as error:
             raise self._fault(error) from None
         if self.threaded:
-            self._writer = self._stream.thread_writer()
-        else:
-            self._spawn(self._pump(self._stream), "pump of")
+            lanes.hand_to_thread()
+        self._lanes = lanes
+        self._spawn(self._listen(lanes), "answers on")
+        if not self.threaded:
+            self._spawn(self._pump(), "pump of")
 
     async def write(self, obj: StreamObject) -> None:
         """Hand over one object; waits while the ring is full. Raises EdgeFaulted.
@@ -104,6 +120,8 @@ class OutboundEdge:
             await self.ring.put(obj)
         except EdgeFaulted as error:
             raise self._fault(self._machine.fault or self._machine.error(str(error))) from None
+
+    # ---- in the thread of a threaded edge
 
     def prepare(self, obj: StreamObject) -> None:
         """In the thread of a threaded edge: judge the next object, whose payload `send` brings. Raises EdgeFaulted."""
@@ -117,42 +135,168 @@ class OutboundEdge:
             with self._lock:
                 self._machine.write(sized)
         except EdgeFaulted as error:
-            raise self._broken(error) from None
+            raise self._outlast(None, error) or error from None
         self._head, self._size = encode_header(sized), size
-        if self._writer is not None:
-            self._writer.prepare(len(self._head) + size)
+        if (lanes := self._lanes) is not None:
+            lanes.prepare(len(self._head) + size)
 
     def send(self, payload: bytes) -> None:
         """Write the object that was prepared; returns when the transport has taken it. `close` wakes it."""
-        writer = self._writer
+        lanes: OutLanes | None = None
         try:
-            if writer is None:
-                raise CallsCancelled
             if len(payload) != self._size:
                 raise self._machine.error(f"an object of {self._size} bytes was to be written, not {len(payload)}")
-            writer.write(self._head, payload)
+            with self._lock:
+                self._machine.retained.add(self._head, payload)
+                lanes = self._lanes
+            if lanes is None:
+                raise CallsCancelled
+            lanes.write_in_thread(self._head, payload)
         except _BREAKS as error:
-            raise self._broken(error) from None
+            if (fault := self._outlast(lanes, error)) is not None:
+                raise fault from None
         self.written_at = time.monotonic()
         self._writing = False
         self.objects += 1
         self.bytes += len(payload)
 
-    def _broken(self, error: Exception) -> EdgeFaulted:
-        """What a thread raises for `error`; the loop, which knows why a link ended, words it."""
-        asked = asyncio.run_coroutine_threadsafe(self._explain(self._stream, error), self._loop)
-        try:
-            return asked.result(_EXPLAIN_S)
-        except (TimeoutError, CancelledError):
-            return self._machine.fail(str(error))
+    def _outlast(self, lanes: OutLanes | None, error: Exception) -> EdgeFaulted | None:
+        """What a thread raises for `error`, None when its object has gone out on another connection.
 
-    async def _explain(self, stream: FrameStream | None, error: Exception) -> EdgeFaulted:
-        """The fault behind what a thread ran into, in the consumer's own words where it said any."""
-        if isinstance(error, IROH_ERRORS) and stream is not None:
-            error = await stream.explain(error)
+        The loop, which knows why a link ended, sees to that.
+        """
+        asked = asyncio.run_coroutine_threadsafe(self._explain(lanes, error), self._loop)
+        while True:
+            try:
+                return asked.result(_EXPLAIN_S)
+            except TimeoutError:
+                if self._resuming is None or self._loop.is_closed():
+                    return self._machine.fail(str(error))
+            except CancelledError:
+                return self._machine.fail(str(error))
+
+    # ---- breaks
+
+    async def _explain(self, lanes: OutLanes | None, error: Exception) -> EdgeFaulted | None:
+        """The fault behind what a writer ran into, in the consumer's own words where it said any; None when the edge
+        has been resumed."""
+        if isinstance(error, IROH_ERRORS) and lanes is not None:
+            error = await lanes.first.explain(error)
+        resumed = self._resume_after(lanes, error)
+        if resumed is not None:
+            await asyncio.wait(
+                (resumed, interrupted := asyncio.ensure_future(self._interrupted.wait())),
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            interrupted.cancel()
+            if self._machine.fault is None and resumed.done() and not resumed.cancelled():
+                return None
+        elif not isinstance(error, EdgeFaulted | CallsCancelled):
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._changed_to_over(), _LAST_WORDS_S)
         return self._fault(error)
+
+    def _resume_after(self, lanes: OutLanes | None, error: Exception) -> asyncio.Task[None] | None:
+        """The task that resumes the edge, begun if need be; None when `error` cannot be ridden out."""
+        if self._machine.fault is not None or self._interrupted.is_set() or isinstance(error, EdgeFaulted):
+            return None
+        if self._lanes is not lanes or self._lanes is None:
+            return self._resuming  # another connection took its place, or will
+        if not isinstance(error, LinkBroken) or not self._machine.broken():
+            return None
+        with self._lock:
+            self._lanes = None
+        log.warning("%s: resuming: %s", self._machine.title, error)
+        path = self._mesh.path_kind(self.provision.consumer_node_id)
+        self._resuming = self._spawn(self._resume(self._loop.time() - error.stalled_s, path), "resume")
+        return self._resuming
+
+    async def _resume(self, since: float, path: PathKind) -> None:
+        """Attach to the consumer over another connection, however often that fails, and send what it has not taken.
+
+        `since`: when the connection before was last known to work; `path`: what it took. Never raises; the edge is
+        faulted when it fails for good.
+        """
+        ends = self._loop.time() + self._resume_s
+        name = self._machine.peer_name
+        why: Exception | None = None
+        while True:
+            lanes: OutLanes | None = None
+            try:
+                async with asyncio.timeout_at(ends):
+                    lanes = await self._attach(self._machine.resume, max(0.0, ends - self._loop.time()))
+                await self._catch_up(lanes)
+                break
+            except (TimeoutError, DeadlineExceeded) as error:
+                if self.provision.consumer_node_id in self._mesh.stopped:
+                    ends = self._loop.time() + self._resume_s
+                    continue
+                what = f"the connection to {name} was lost, and not resumed within {self._resume_s:g} s"
+                reason = why or (error if str(error) else None)
+                self._fault(self._machine.error(f"{what} ({reason})" if reason else what))
+                return
+            except LinkBroken as error:
+                why = error
+                await asyncio.sleep(_RETRY_S)
+            except _MALFORMED as error:
+                self._fault(error)
+                return
+        stall_s = self._loop.time() - since
+        log.warning("%s: resumed after %.1f s", self._machine.title, stall_s)
+        if self.on_resumed is not None:
+            self.on_resumed(Outage(stall_s, path, self._mesh.path_kind(self.provision.consumer_node_id)))
+
+    async def _attach(
+        self, first_record: Callable[[int], records.Open | records.Resume], deadline_s: float
+    ) -> OutLanes:
+        """Open the edge's stream, or streams, over the link to the consumer, and have the consumer's agreement."""
+        consumer, provision = self.provision.consumer_node_id, self.provision
+        await self._mesh.link(consumer, deadline_s=deadline_s)
+        wide = provision.kind is EdgeKind.ACTIVATION
+        round_trip_s = self._mesh.round_trip_s(consumer)
+        count = lanes_for(round_trip_s) if wide else 1
+        record = first_record(count)
+        self._attaching = []
+        first = await self._open_stream(deadline_s)
+        await first.write_frame(records.encode(record))
+        frame = await first.read_frame()
+        if frame is None:
+            raise self._machine.error(f"{self._machine.peer_name} ended its side of the stream")
+        with self._lock:
+            self._machine.answered(records.decode(frame))
+        for number in range(1, count):
+            lane = records.Lane(record.run_id, provision.edge_id, self._machine.attempt, number)
+            await (await self._open_stream(deadline_s)).write_frame(records.encode(lane))
+        lanes, self._attaching = OutLanes(self._attaching), []
+        if wide:
+            await lanes.yield_to_small_ones()
+        return lanes
+
+    async def _open_stream(self, deadline_s: float) -> FrameStream:
+        stream = await self._mesh.open_stream(
+            self.provision.consumer_node_id, max_frame=records.MAX_RECORD_BYTES, deadline_s=deadline_s
+        )
+        self._attaching.append(stream)
+        return stream
+
+    async def _catch_up(self, lanes: OutLanes) -> None:
+        """Send what the consumer has not taken, then have the writer go on from there."""
+        retained = self._machine.retained
+        number = retained.first
+        while True:
+            with self._lock:
+                waiting = retained.since(number)
+                if not waiting:
+                    if self.threaded:
+                        lanes.hand_to_thread()
+                    self._lanes = lanes
+                    break
+            for sent in waiting:
+                await lanes.write(*sent)
+            number += len(waiting)
+        self._spawn(self._listen(lanes), "answers on")
+
+    # ---- the end
 
     async def finish(self, deadline_s: float = 10.0) -> None:
         """Say that nothing more comes, and wait until the consumer has taken everything.
@@ -162,8 +306,8 @@ class OutboundEdge:
         try:
             self._machine.finish()
             self.ring.end()
-            if self.threaded and self._stream is not None:
-                self._spawn(self._pump(self._stream), "end of")
+            if self.threaded:
+                self._spawn(self._pump(), "end of")
             async with asyncio.timeout(deadline_s):
                 await self._until(ProducerState.FINISHED)
         except TimeoutError:
@@ -176,43 +320,50 @@ class OutboundEdge:
 
     def interrupt(self) -> None:
         """Wake the thread of a threaded edge for good; the edge itself is left as it is."""
-        if self._writer is not None:
-            self._writer.cancel()
+        self._interrupted.set()
+        if self.threaded and (lanes := self._lanes) is not None:
+            lanes.cancel()
 
     async def close(self, reason: str) -> None:
         """Stop. Idempotent, never raises, takes a second or two at most; `faulted` stays as it is.
 
         For the consumer this is an orderly end when everything written is on its way, else the edge breaks off.
         """
-        stream, self._stream = self._stream, None
         with self._lock:
             orderly = self.state is ProducerState.READY and not len(self.ring) and not self._writing
             fault = self._machine.close(reason)
+            lanes = self._lanes
         self.interrupt()
-        if orderly and stream is not None:
+        if orderly and lanes is not None:
             if self.threaded:
-                self._spawn(self._pump(stream), "end of")
+                self._spawn(self._pump(), "end of")
             self.ring.end()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._pumped.wait(), _ORDERLY_S)
-                orderly = self._all_sent and await stream.wait_delivered(_ORDERLY_S)
+                orderly = self._all_sent and await lanes.first.wait_delivered(_ORDERLY_S)
+        self._lanes = None
         self.ring.close(fault)
         self._changed.set()
         await stop_tasks(self._tasks)
-        if stream is not None and not orderly and self.state is not ProducerState.FINISHED:
-            await stream.abort()
+        if lanes is not None and not orderly and self.state is not ProducerState.FINISHED:
+            await lanes.abort()
+        await OutLanes(self._attaching).abort()
 
-    async def _pump(self, stream: FrameStream) -> None:
+    async def _pump(self) -> None:
+        """What is in the ring, until it ends, and then the edge's own end."""
         try:
             while not self.threaded and (obj := await self.ring.get()) is not None:
                 self._writing = True
-                await stream.write_frame(encode_header(obj), obj.payload)
+                head = encode_header(obj)
+                self._machine.retained.add(head, obj.payload)
+                await self._deliver(head, obj.payload)
                 self._writing = False
                 self.objects += 1
                 self.bytes += len(obj.payload)
-            await stream.write_frame(records.encode(records.Finish()))
-            await stream.finish()
-            self._all_sent = True
+            if (lanes := self._lanes) is not None:
+                await lanes.write(records.encode(records.Finish()))
+                await lanes.finish()
+                self._all_sent = True
         except PpError as error:
             with suppress(TimeoutError):  # the consumer's own words, if any, are on their way to `_listen`
                 await asyncio.wait_for(self._changed_to_over(), _LAST_WORDS_S)
@@ -220,10 +371,21 @@ class OutboundEdge:
         finally:
             self._pumped.set()
 
-    async def _listen(self, stream: FrameStream) -> None:
+    async def _deliver(self, head: bytes, payload: bytes) -> None:
+        lanes = self._lanes
+        try:
+            if lanes is None:
+                raise CallsCancelled
+            await lanes.write(head, payload)
+        except (PpError, CallsCancelled) as error:
+            if (fault := await self._explain(lanes, error)) is not None:
+                raise fault from None
+
+    async def _listen(self, lanes: OutLanes) -> None:
+        """What the consumer says on the stream of `lanes`."""
         try:
             while True:
-                frame = await stream.read_frame()
+                frame = await lanes.first.read_frame()
                 if frame is None:
                     self._machine.lost(f"{self._machine.peer_name} ended its side of the stream")
                     break
@@ -234,10 +396,12 @@ class OutboundEdge:
                     return
                 if self._machine.fault is not None:
                     self.ring.close(self._machine.fault)  # the consumer closed it: a waiting writer must know
-        except (PpError, FrameError, records.RecordMalformed) as error:
-            self._fault(error)
+        except _MALFORMED as error:
+            if self._resume_after(lanes, error) is None:
+                self._fault(error)
         finally:
-            self._machine.lost("this process is leaving")
+            if self._lanes is lanes:
+                self._machine.lost("this process is leaving")
             if self._machine.fault is not None:
                 self._fault(self._machine.fault)
 
@@ -257,10 +421,26 @@ class OutboundEdge:
             self._changed.clear()
             await self._changed.wait()
 
+    async def _unless_over(self, work: Coroutine[Any, Any, OutLanes]) -> OutLanes:
+        """What `work` gives, unless the edge is closed before. Raises its fault then."""
+        tasks = (asyncio.ensure_future(work), asyncio.ensure_future(self._changed_to_over()))
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            if tasks[0].done():
+                return tasks[0].result()
+            assert self._machine.fault is not None
+            raise self._machine.fault
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
     async def _changed_to_over(self) -> None:
         while self._machine.fault is None:
             self._changed.clear()
             await self._changed.wait()
 
-    def _spawn(self, work: Coroutine[Any, Any, None], what: str) -> None:
-        self._tasks.append(self._mesh.spawn(work, f"{what} {self._machine.title}"))
+    def _spawn(self, work: Coroutine[Any, Any, None], what: str) -> asyncio.Task[None]:
+        task = self._mesh.spawn(work, f"{what} {self._machine.title}")
+        self._tasks.append(task)
+        return task

@@ -250,7 +250,7 @@ class SwimMembership(MeshEvents):
         name = self._mesh.name_of(node_id)
         why = f"nothing comes back on it, although others reach {name}"
         log.warning("the link to %s is dialled anew: %s", name, why)
-        self._mesh.give_up(node_id, why)
+        self._mesh.break_link(node_id, why)
         self.link_wanted(node_id)
 
     def seen_at(self, node_id: str, address: str) -> None:

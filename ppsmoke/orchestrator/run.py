@@ -18,7 +18,9 @@ from ppsmoke.messages import (
     CONTROL_CHANNEL,
     ClockReply,
     CodeFetched,
+    EdgeKind,
     EdgeReport,
+    EdgeResumed,
     PathReport,
     StageFault,
     StageMessage,
@@ -44,6 +46,7 @@ from ppsmoke.orchestrator.member_news import MemberNews
 from ppsmoke.orchestrator.news import NotNews, stage_fault_error, stage_news
 from ppsmoke.orchestrator.node_source import NodeSource
 from ppsmoke.orchestrator.options import OutputGone, RunOptions, View
+from ppsmoke.orchestrator.path_news import tell_outage, tell_resumed
 from ppsmoke.orchestrator.pause import Pause
 from ppsmoke.orchestrator.redeploy import Redeployments
 from ppsmoke.orchestrator.result import RunResult, StageTimes
@@ -300,7 +303,10 @@ class ChainRun(MeshEvents):
             cluster.acceptor,
             cluster.plan,
             prefill_part=options.prefill_part,
+            resume_s=options.deadlines.silence,
         )
+        token_in = cluster.plan.edge_of_kind(EdgeKind.TOKEN_IN)
+        self._ends.producer.on_resumed = lambda outage: tell_outage(self._view, token_in, outage)
         indices = [stage.stage_index for stage in cluster.plan.stages]
         probe_bytes = self._probe_bytes()
         provisions = [provision_stage(cluster.plan, index).replace(probe_bytes=probe_bytes) for index in indices]
@@ -520,6 +526,8 @@ class ChainRun(MeshEvents):
                 self._view.detail(f"stage {news.stage_index}: {phase}")
                 self._happenings.progress(news)
                 self._waiting.stage_does(news.stage_index, phase)
+            case EdgeResumed():
+                tell_resumed(self._view, self._cluster.plan, news)
             case EdgeReport() | PathReport():
                 self._edge_news.heard(news)
             case StageReady():

@@ -21,7 +21,10 @@ class Request:
 
 
 class TokenEnds:
-    """A run's token ends, for one request after the other. `prefill_part`: most prompt tokens in one object.
+    """A run's token ends, for one request after the other.
+
+    prefill_part: most prompt tokens in one object.
+    resume_s: how long an edge may be without a connection before it faults, in seconds.
 
     Raises as the edges do.
     """
@@ -33,10 +36,11 @@ class TokenEnds:
         plan: RunPlan,
         *,
         prefill_part: int,
+        resume_s: float,
     ) -> None:
         token_in, token_out = plan.edge_of_kind(EdgeKind.TOKEN_IN), plan.edge_of_kind(EdgeKind.TOKEN_OUT)
-        self.producer = OutboundEdge(mesh, plan.run_id, outbound_provision(token_in))
-        self.consumer = InboundEdge(plan.run_id, inbound_provision(token_out))
+        self.producer = OutboundEdge(mesh, plan.run_id, outbound_provision(token_in), resume_s=resume_s)
+        self.consumer = InboundEdge(plan.run_id, inbound_provision(token_out), resume_s=resume_s)
         self.consumer.name_producer(f"stage {len(plan.stages) - 1}")
         acceptor.expect(self.consumer)
         self._edge_id = token_in.edge_id

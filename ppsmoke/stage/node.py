@@ -31,7 +31,9 @@ from ppsmoke.messages import (
     CONTROL_CHANNEL,
     ClockProbe,
     CodeFetched,
+    EdgeResumed,
     FetchCode,
+    OutboundEdgeProvision,
     PauseRun,
     ProvisionStage,
     RestartNode,
@@ -63,6 +65,7 @@ from ppsmoke.stage.stage_worker import StageWorker
 from ppsmoke.stage.timing import StepParts, StepTimes
 from ppsmoke.stage.wiring import Wiring, WiringDeadlines
 from ppsmoke.transport import Endpoint, Mesh, MeshEvents, Refused, TicketInvalid, parse_ticket
+from ppsmoke.transport.link import Outage
 from ppsmoke.worker_client import WorkerReady
 
 log = logging.getLogger(__name__)
@@ -286,14 +289,34 @@ class StageNode(MeshEvents):
             self._membership,
             self._acceptor,
             message,
-            WiringDeadlines(name_s=self._settings.join_timeout, open_s=self._settings.ready_timeout),
+            WiringDeadlines(
+                name_s=self._settings.join_timeout,
+                open_s=self._settings.ready_timeout,
+                resume_s=self._settings.silence_limit,
+            ),
             ready=lambda edge_id: self._dispatch(machine.EdgeReady(edge_id)),
             faulted=self._fail,
+            resumed=self._edge_resumed,
             load=lambda handle: self._dispatch_in_thread(machine.ObjectLoaded(handle)),
             begin=self._begin,
             finish=self._finish,
             done=lambda handle: self._dispatch_in_thread(machine.StepDone(handle)),
             leave=self._worker.leave,
+        )
+
+    def _edge_resumed(self, edge: OutboundEdgeProvision, outage: Outage) -> None:
+        self._spawn(
+            self._send(
+                EdgeResumed(
+                    run_id=self._settings.run_id,
+                    stage_index=self._settings.stage,
+                    node_id=self._mesh.node_id,
+                    edge_id=edge.edge_id,
+                    stall_s=outage.stall_s,
+                    before=outage.before,
+                    after=outage.after,
+                )
+            )
         )
 
     async def _prepare_worker(self, wiring: Wiring, message: ProvisionStage) -> None:
@@ -461,7 +484,7 @@ class StageNode(MeshEvents):
         self._reporting.happened(event)
 
     async def _deliver(self, message: StageMessage) -> None:
-        send_s = _FAR_SEND_S if self._settings.far else _SEND_S
+        send_s = max(_FAR_SEND_S if self._settings.far else _SEND_S, self._settings.silence_limit)
         await self._mesh.send(self._orchestrator, CONTROL_CHANNEL, encode_message(message), deadline_s=send_s)
 
     async def _send(self, message: StageMessage) -> None:
@@ -544,9 +567,11 @@ class StageNode(MeshEvents):
         if isinstance(message, ResumeRun):
             log.info("the orchestrator goes on")
             self._membership.go_on()
+            self._mesh.stopped.discard(sender)
             return
         log.info("the orchestrator's process is stopped")
         self._membership.hold()
+        self._mesh.stopped.add(sender)
         run_id, stage = self._settings.run_id, self._settings.stage
         self._spawn(self._send(StagePaused(run_id=run_id, stage_index=stage, node_id=self._mesh.node_id)))
 

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import partial
 from queue import SimpleQueue
 
 from ppsmoke.edges import EdgeAcceptor, InboundEdge, OutboundEdge
@@ -25,6 +26,7 @@ from ppsmoke.roles import Role, role_of
 from ppsmoke.stage.actor import Activation, Inference, NextToken, SetNeighbors, Work
 from ppsmoke.stage.machine import Handle
 from ppsmoke.transport import Mesh
+from ppsmoke.transport.link import Outage
 from ppsmoke.worker_steps import StepsAbandoned
 
 log = logging.getLogger(__name__)
@@ -37,10 +39,12 @@ _JOIN_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class WiringDeadlines:
-    """Seconds. `name_s`: for a neighbour's name to be known; `open_s`: for an edge to be accepted or opened."""
+    """Seconds. `name_s`: for a neighbour's name to be known; `open_s`: for an edge to be accepted or opened;
+    `resume_s`: for an edge whose connection was lost to go on over another one."""
 
     name_s: float
     open_s: float
+    resume_s: float = 5.0
 
 
 class Verdict(Enum):
@@ -65,11 +69,12 @@ class _DataThread:
 class Wiring:
     """Make it inside the event loop and `open_outbound` it once; `close` at any time.
 
-    `ready(edge_id)` and `faulted(error)` are called in the event loop, the rest in an edge's data thread. For each
-    inbound object, in its turn: `begin(kind, record)`, which may have the worker begin at once, and says whether it
-    did; `load(handle)`; then the thread waits for `execute(handle)`, upon which it calls
-    `finish(kind, record, obj, begun, arrived)` (`arrived` is when the object came) and `done(handle)`, or for
-    `release(handle)`, after which it takes the edge's next object. `leave` is called at the end of a thread.
+    `ready(edge_id)`, `faulted(error)` and `resumed(edge, outage)` (an outbound edge goes on over another connection)
+    are called in the event loop, the rest in an edge's data thread. For each inbound object, in its turn:
+    `begin(kind, record)`, which may have the worker begin at once, and says whether it did; `load(handle)`; then the
+    thread waits for `execute(handle)`, upon which it calls `finish(kind, record, obj, begun, arrived)` (`arrived` is
+    when the object came) and `done(handle)`, or for `release(handle)`, after which it takes the edge's next object.
+    `leave` is called at the end of a thread.
     """
 
     def __init__(
@@ -82,6 +87,7 @@ class Wiring:
         *,
         ready: Callable[[int], None],
         faulted: Callable[[EdgeFaulted], None],
+        resumed: Callable[[OutboundEdgeProvision, Outage], None],
         load: Callable[[Handle], None],
         begin: Callable[[type[Work], bytes], bool],
         finish: Callable[[type[Work], bytes, StreamObject, bool, float], None],
@@ -102,11 +108,18 @@ class Wiring:
         self._loop = asyncio.get_running_loop()
         self._closing = False
         self._kinds = {edge.edge_id: edge.kind for edge in provision.inbound}
-        self._inbound = {edge.edge_id: InboundEdge(provision.run_id, edge, threaded=True) for edge in provision.inbound}
+        resume_s = deadlines.resume_s
+        self._inbound = {
+            edge.edge_id: InboundEdge(provision.run_id, edge, threaded=True, resume_s=resume_s)
+            for edge in provision.inbound
+        }
         self._threads = {edge_id: _DataThread(edge) for edge_id, edge in self._inbound.items()}
         self._outbound = {
-            edge.edge_id: OutboundEdge(mesh, provision.run_id, edge, threaded=True) for edge in provision.outbound
+            edge.edge_id: OutboundEdge(mesh, provision.run_id, edge, threaded=True, resume_s=resume_s)
+            for edge in provision.outbound
         }
+        for out in self._outbound.values():
+            out.on_resumed = partial(resumed, out.provision)
         # Feedback before its copy for the orchestrator.
         outbound = sorted(self._outbound.values(), key=lambda edge: edge.provision.kind is EdgeKind.TOKEN_OUT)
         self._first_out = outbound[0]

@@ -17,6 +17,11 @@ class CloseCode(IntEnum):
     REFUSED = 4
     PROTOCOL = 5
     SUPERSEDED = 6
+    BROKEN = 7
+
+
+MAY_BE_HAD_AGAIN = frozenset({CloseCode.DROPPED, CloseCode.REPLACED, CloseCode.BROKEN})
+"""Ends that say nothing against the peer: a new connection to it may serve."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,3 +53,9 @@ def loss_text(status: str | None) -> str:
     if closed.reason:
         return closed.reason
     return "the process went away" if closed.code == CloseCode.DROPPED else f"closed with code {closed.code}"
+
+
+def may_be_had_again(status: str | None) -> bool:
+    """Whether a connection with this close status ended for a reason that another one need not meet."""
+    closed = peer_close(status)
+    return status is not None and (closed is None or closed.code in MAY_BE_HAD_AGAIN)

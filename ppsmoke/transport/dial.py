@@ -80,6 +80,14 @@ class Dialler:
         if dial.task is not None and dial.task is not asyncio.current_task():
             dial.task.cancel()
 
+    def give_up(self, peer: str, error: PpError) -> None:
+        """End the dial to `peer`, if any: who waits for it gets `error`."""
+        dial = self._dials.pop(peer, None)
+        if dial is not None:
+            dial.settle(error)
+            if dial.task is not None:
+                dial.task.cancel()
+
     def cancel_all(self) -> None:
         for peer, dial in list(self._dials.items()):
             dial.settle(self._closing_error(peer))

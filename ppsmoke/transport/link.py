@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
-from ppsmoke.errors import PeerLost, PpError
+from ppsmoke.errors import LinkBroken, PeerLost, PpError
 from ppsmoke.iroh_fix import IROH_ERRORS, iroh_text
-from ppsmoke.transport.closing import CloseCode, loss_text, peer_close
+from ppsmoke.transport.closing import CloseCode, loss_text, may_be_had_again, peer_close
 from ppsmoke.transport.framing import FrameError
 from ppsmoke.transport.rendezvous import PeerStamp
+from ppsmoke.transport.stall import PathCounts, StallWatch
 from ppsmoke.transport.stream import FrameStream
 
 MAX_CONTROL_BYTES = 1 << 20
@@ -31,6 +32,18 @@ class LinkOwner(Protocol):
 
     def link_ended(self, link: Link, error: PpError) -> None:
         """The link is over; called once."""
+
+
+PathKind = Literal["direct", "relay", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """A connection was lost and another one found: how long nothing passed, in seconds, and what paths they took."""
+
+    stall_s: float
+    before: PathKind
+    after: PathKind
 
 
 @dataclass(slots=True)
@@ -55,6 +68,9 @@ class Link:
         self._leaving = False
         self._tasks: list[asyncio.Task[None]] = []
         self._owner: LinkOwner | None = None
+        self.stall = StallWatch()
+        self.path_kind: PathKind = "none"
+        """As of the newest look at its path."""
 
     def start(self, owner: LinkOwner, spawn: Spawn) -> None:
         """Begin to read, write and accept streams."""
@@ -69,6 +85,19 @@ class Link:
     @property
     def connection(self) -> Any:
         return self._connection
+
+    def path_counts(self) -> PathCounts | None:
+        """Of the path in use; None when there is none just now."""
+        try:
+            paths = self._connection.paths()
+        except IROH_ERRORS:
+            return None
+        chosen = next((path for path in paths if path.is_selected), paths[0] if paths else None)
+        if chosen is None:
+            return None
+        stats = chosen.stats
+        self.path_kind = "relay" if chosen.is_relay else "direct"
+        return PathCounts(chosen.id, stats.udp_tx_datagrams, stats.udp_rx_datagrams, chosen.rtt_ms / 1000)
 
     def offer(self, frame: bytes) -> bool:
         """Queue a frame that nobody waits for; False when the outbox is full or the link is over."""
@@ -154,7 +183,8 @@ class Link:
         closed = peer_close(status)
         if closed is not None and closed.code == CloseCode.SILENT:
             return PeerLost(f"{self.name} gave up on us: {closed.reason}", peer=self.name)
-        return PeerLost(f"the link to {self.name} is lost: {loss_text(status)}", peer=self.name)
+        kind = LinkBroken if may_be_had_again(status) else PeerLost
+        return kind(f"the link to {self.name} is lost: {loss_text(status)}", peer=self.name)
 
     async def _read(self) -> None:
         assert self._owner is not None

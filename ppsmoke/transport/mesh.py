@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
-from ppsmoke.errors import DeadlineExceeded, MalformedRequest, PeerLeft, PeerLost, PpError
+from ppsmoke.errors import DeadlineExceeded, LinkBroken, MalformedRequest, PeerLeft, PeerLost, PpError
 from ppsmoke.iroh_fix import IROH_ERRORS, iroh_text
 from ppsmoke.transport import control, hello
 from ppsmoke.transport.closing import CloseCode
@@ -23,8 +23,9 @@ from ppsmoke.transport.endpoint import Endpoint, TicketInvalid, parse_ticket
 from ppsmoke.transport.events import MeshEvents
 from ppsmoke.transport.framing import FrameError
 from ppsmoke.transport.hello import Hello, HelloMalformed, Refused, Welcome
-from ppsmoke.transport.link import MAX_CONTROL_BYTES, Link
+from ppsmoke.transport.link import MAX_CONTROL_BYTES, Link, PathKind
 from ppsmoke.transport.rendezvous import PeerStamp, Verdict, judge_incoming
+from ppsmoke.transport.stall import LOOK_S
 from ppsmoke.transport.stream import FrameStream
 from ppsmoke.transport.tasks import stop_tasks
 
@@ -77,6 +78,9 @@ class Mesh:
         self._hello_deadline_s = hello_deadline_s
         self._links: dict[str, Link] = {}
         self._addresses: dict[str, Any] = {}
+        self.stopped: set[str] = set()
+        """Nodes whose process is known to be stopped: that they do not answer says nothing about the path."""
+        self._path_kinds: dict[str, PathKind] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._handshakes = 0
         self._life = secrets.token_hex(8)
@@ -87,6 +91,7 @@ class Mesh:
     def start(self) -> None:
         """Begin to accept connections."""
         self.spawn(self._accept(), "accept connections")
+        self.spawn(self._watch_paths(), "watch the paths")
 
     def add_listener(self, events: MeshEvents) -> None:
         """Also tell `events`, after those that were there before."""
@@ -128,21 +133,27 @@ class Mesh:
     async def send(self, node_id: str, channel: str, body: dict[str, Any], *, deadline_s: float = 10.0) -> None:
         """Send one message, dialling first when there is no link; messages to one peer arrive in order.
 
-        Returns when the transport has taken it. Raises what `link` raises, PeerLost when the link ends meanwhile,
+        Returns when the transport has taken it; should the connection break meanwhile it is sent again, on another one,
+        and may come twice. Raises what `link` raises, PeerLost when the link ends for good,
         DeadlineExceeded when the peer does not take it in `deadline_s` seconds, MalformedRequest when it is too big.
         """
         frame = control.encode(control.Message(channel, body))
         name = self.name_of(node_id)
         if len(frame) > MAX_CONTROL_BYTES:
             raise MalformedRequest(f"a {channel} message of {len(frame)} bytes to {name} is over {MAX_CONTROL_BYTES}")
-        ends = asyncio.get_running_loop().time() + deadline_s
-        link = await self._need_link(node_id, deadline_s)
-        try:
-            async with asyncio.timeout_at(ends):
-                await link.post(frame)
-        except TimeoutError:
-            what = f"{name} did not take a {channel} message within {deadline_s:g} s"
-            raise DeadlineExceeded(what, peer=name, phase="send") from None
+        clock = asyncio.get_running_loop().time
+        ends = clock() + deadline_s
+        while True:
+            link = await self._need_link(node_id, max(0.0, ends - clock()))
+            try:
+                async with asyncio.timeout_at(ends):
+                    await link.post(frame)
+                return
+            except LinkBroken:
+                continue  # on another connection
+            except TimeoutError:
+                what = f"{name} did not take a {channel} message within {deadline_s:g} s"
+                raise DeadlineExceeded(what, peer=name, phase="send") from None
 
     async def open_stream(self, node_id: str, *, max_frame: int, deadline_s: float = 10.0) -> FrameStream:
         """A new stream to `node_id`, dialling first when there is no link. Raises as `send` does."""
@@ -161,10 +172,22 @@ class Mesh:
             await link.leave(control.encode(control.Bye(reason)), reason, 1.0)
 
     def give_up(self, node_id: str, reason: str) -> None:
-        """Close the link to `node_id`, if any, at once: nothing is sent that somebody would have to take."""
+        """The node is gone: close the link to it and end a dial, at once. Nothing is sent that somebody must take."""
+        name = self.name_of(node_id)
+        lost = PeerLost(f"the link to {name} is lost: {reason}", peer=name)
+        self._dialler.give_up(node_id, lost)
         if link := self._links.get(node_id):
-            what = f"the link to {link.name} is lost: {reason}"
-            link.end(PeerLost(what, peer=link.name), CloseCode.SILENT, reason)
+            link.end(lost, CloseCode.SILENT, reason)
+
+    def break_link(self, node_id: str, reason: str, *, stalled_s: float = 0.0) -> None:
+        """The connection is of no use, and its node may live: close it, so that whoever needs one dials another.
+
+        `stalled_s`: how long nothing has come on it, in seconds.
+        """
+        if link := self._links.get(node_id):
+            broken = LinkBroken(f"the link to {link.name} is lost: {reason}", peer=link.name)
+            broken.stalled_s = stalled_s
+            link.end(broken, CloseCode.BROKEN, reason)
 
     async def close(self, reason: str, deadline_s: float = 3.0) -> None:
         """Tell every peer that we leave and why, then close links, tasks and endpoint. Never raises, never hangs."""
@@ -188,6 +211,18 @@ class Mesh:
         self._tasks.add(task)
         task.add_done_callback(self._task_done)
         return task
+
+    def round_trip_s(self, node_id: str) -> float:
+        """Of the path to `node_id` that is in use, as QUIC measures it; 0 where that is below 1 ms, or unknown."""
+        link = self._links.get(node_id)
+        counts = link.path_counts() if link else None
+        return counts.round_trip_s if counts else 0.0
+
+    def path_kind(self, node_id: str) -> PathKind:
+        """What path the link to `node_id` takes; where there is none now, what the one before took."""
+        if (link := self._links.get(node_id)) and link.path_counts():
+            self._path_kinds[node_id] = link.path_kind
+        return self._path_kinds.get(node_id, "none")
 
     # ---- what the dialler needs
 
@@ -253,6 +288,20 @@ class Mesh:
             log.info("link down: %s", error)
             self._tell("link_down", link.peer, error)
 
+    # ---- paths that die
+
+    async def _watch_paths(self) -> None:
+        clock = asyncio.get_running_loop().time
+        while True:
+            await asyncio.sleep(LOOK_S)
+            for link in list(self._links.values()):
+                counts = link.path_counts() if link.peer not in self.stopped else None
+                stalled_s = link.stall.look(counts, clock())
+                self._path_kinds[link.peer] = link.path_kind
+                if stalled_s is not None:
+                    log.warning("the link to %s is given up: no answer for %.1f s", link.name, stalled_s)
+                    self.break_link(link.peer, f"no answer for {stalled_s:.1f} s", stalled_s=stalled_s)
+
     # ---- incoming connections
 
     async def _accept(self) -> None:
@@ -302,7 +351,7 @@ class Mesh:
                     connection = None
                     return
                 if old := self._links.get(peer):
-                    replaced = PeerLost(f"{old.name} linked anew, its old link is dead", peer=old.name)
+                    replaced = LinkBroken(f"{old.name} linked anew, its old link is dead", peer=old.name)
                     old.end(replaced, CloseCode.REPLACED, "replaced by a new link")
                 greeting = hello.encode(Welcome(self.endpoint.ticket(), self._life, self._next_stamp()))
                 self.adopt(peer, connection, stream, PeerStamp(said.life, said.stamp), greeting=greeting)
@@ -352,7 +401,7 @@ class Mesh:
         link = self._links.get(node_id)
         if link is None:
             name = self.name_of(node_id)
-            raise PeerLost(f"the link to {name} ended as soon as it was up", peer=name, phase="dial")
+            raise LinkBroken(f"the link to {name} ended as soon as it was up", peer=name, phase="dial")
         return link
 
     def _next_stamp(self) -> int:

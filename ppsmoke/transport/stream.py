@@ -66,6 +66,11 @@ class FrameStream:
         """From now on a thread writes, and no task while it does."""
         return FrameWriter(BlockingSender(self._send))
 
+    async def set_priority(self, priority: int) -> None:
+        """Streams of one connection with a higher one (0 by default) go first. Never raises."""
+        with suppress(*IROH_ERRORS):
+            await self._send.set_priority(priority)
+
     async def finish(self) -> None:
         """Say that nothing more will be written."""
         try:

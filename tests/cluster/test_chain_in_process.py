@@ -141,6 +141,7 @@ def run_chain(
     max_tokens: int,
     part: int = 256,
     make_child: Callable[[int, Path], NodeInProcess] = NodeInProcess,
+    watcher: Watcher | None = None,
 ) -> tuple[RunResult, Watcher]:
     opened = open_model(model, None)
     options = RunOptions(
@@ -154,7 +155,7 @@ def run_chain(
         deadlines=PATIENT,
         prefill_part=part,
     )
-    watcher = Watcher()
+    watcher = watcher or Watcher()
 
     async def run() -> RunResult:
         return await LocalRun(options, watcher, make_child=make_child).execute()

@@ -11,14 +11,18 @@ from ppsmoke.edges.machine import ConsumerMachine, ConsumerState, ProducerMachin
 from ppsmoke.edges.order import ObjectOrder
 from ppsmoke.edges.records import (
     Accept,
+    Ack,
     Closed,
     Ended,
     Fault,
     Finish,
+    Lane,
     Open,
     Record,
     RecordMalformed,
     Refuse,
+    Resume,
+    Resumed,
     decode,
     encode,
 )
@@ -45,6 +49,8 @@ def producer(state: ProducerState) -> ProducerMachine:
             machine.answered(Ended())
         if state is ProducerState.CLOSED:
             machine.answered(Closed("stopped"))
+        if state is ProducerState.RESUMING:
+            assert machine.broken()
     assert machine.state is state
     return machine
 
@@ -59,6 +65,8 @@ def consumer(state: ConsumerState) -> ConsumerMachine:
         assert machine.opened(id_of("stage 0"), OPEN) == Accept()
         if state is ConsumerState.ENDED:
             machine.record(Finish())
+        if state is ConsumerState.RESUMING:
+            assert machine.broken()
     assert machine.state is state
     return machine
 
@@ -74,11 +82,22 @@ PRODUCER_EVENTS: dict[str, Callable[[ProducerMachine], object]] = {
     "nonsense": lambda machine: machine.answered(Open(RUN_ID, 1, "Activation")),
     "write": lambda machine: machine.write(activation(0)),
     "finish": lambda machine: machine.finish(),
+    "resume": lambda machine: machine.resume(),
+    "resumed": lambda machine: machine.answered(Resumed(0)),
+    "acknowledged": lambda machine: machine.answered(Ack(0)),
 }
 PRODUCER_LEGAL = {
     (P.IDLE, "open"): P.OPENING,
     (P.OPENING, "accepted"): P.READY,
     (P.READY, "write"): P.READY,
+    (P.READY, "resume"): P.RESUMING,
+    (P.READY, "acknowledged"): P.READY,
+    (P.RESUMING, "write"): P.RESUMING,
+    (P.RESUMING, "resume"): P.RESUMING,
+    (P.RESUMING, "resumed"): P.READY,
+    (P.RESUMING, "acknowledged"): P.RESUMING,
+    (P.FINISHING, "acknowledged"): P.FINISHING,
+    (P.FINISHED, "acknowledged"): P.FINISHED,
     (P.READY, "finish"): P.FINISHING,
     (P.READY, "closed"): P.CLOSED,
     (P.FINISHING, "ended"): P.FINISHED,
@@ -89,7 +108,11 @@ CONSUMER_EVENTS: dict[str, Callable[[ConsumerMachine], object]] = {
     "finish": lambda machine: machine.record(Finish()),
     "nonsense": lambda machine: machine.record(Open(RUN_ID, 1, "Activation")),
 }
-CONSUMER_LEGAL = {(C.READY, "object"): C.READY, (C.READY, "finish"): C.ENDED}
+CONSUMER_LEGAL = {
+    (C.READY, "object"): C.READY,
+    (C.READY, "finish"): C.ENDED,
+    (C.RESUMING, "object"): C.RESUMING,  # it had been taken before
+}
 
 
 @pytest.mark.parametrize("state", list(P))
@@ -136,6 +159,7 @@ def test_consumer(state: ConsumerState, event: str) -> None:
         (P.IDLE, P.FAULTED),
         (P.OPENING, P.FAULTED),
         (P.READY, P.FAULTED),
+        (P.RESUMING, P.FAULTED),
         (P.FINISHING, P.FAULTED),
         (P.FINISHED, P.FINISHED),
         (P.CLOSED, P.CLOSED),
@@ -153,7 +177,14 @@ def test_a_lost_stream_faults_a_producer_unless_all_was_delivered_or_unwanted(
 @pytest.mark.parametrize("how", ["stream_ended", "lost"])
 @pytest.mark.parametrize(
     ("state", "after"),
-    [(C.WAITING, C.FAULTED), (C.READY, C.FAULTED), (C.ENDED, C.ENDED), (C.CLOSED, C.CLOSED), (C.FAULTED, C.FAULTED)],
+    [
+        (C.WAITING, C.FAULTED),
+        (C.READY, C.FAULTED),
+        (C.RESUMING, C.FAULTED),
+        (C.ENDED, C.ENDED),
+        (C.CLOSED, C.CLOSED),
+        (C.FAULTED, C.FAULTED),
+    ],
 )
 def test_a_stream_without_its_finish_faults_a_consumer(how: str, state: ConsumerState, after: ConsumerState) -> None:
     machine = consumer(state)
@@ -258,7 +289,13 @@ def test_orders_that_are_wrong(objects: list[StreamObject], problem: str) -> Non
     assert problem in found
 
 
-@pytest.mark.parametrize("record", [OPEN, Accept(), Refuse("no"), Finish(), Ended(), Fault("bad"), Closed("stopped")])
+@pytest.mark.parametrize(
+    "record",
+    [
+        OPEN, Resume(RUN_ID, 1, "Activation", 1, 3, 9, 4), Lane(RUN_ID, 1, 0, 3), Accept(), Resumed(5), Refuse("no"),
+        Ack(7), Finish(), Ended(), Fault("bad"), Closed("stopped"),
+    ],
+)  # fmt: skip
 def test_records_survive_the_wire(record: Record) -> None:
     assert decode(encode(record)) == record
 

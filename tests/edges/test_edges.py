@@ -401,8 +401,8 @@ def test_closing_does_not_wait_for_a_stream_that_is_broken(monkeypatch: pytest.M
     async def work() -> None:
         async with pair() as edge:
             await edge.open()
-            assert edge.out._stream is not None
-            monkeypatch.setattr(edge.out._stream, "write_frame", gone)
+            assert edge.out._lanes is not None
+            monkeypatch.setattr(edge.out._lanes.first, "write_frame", gone)
             await asyncio.wait_for(edge.out.close("stopped"), PATIENCE_S)
 
     run_clean(work())

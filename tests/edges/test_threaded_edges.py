@@ -236,8 +236,8 @@ def test_what_the_edge_does_not_allow_is_taken_but_not_admitted(change: dict[str
 def test_a_frame_that_is_no_object_is_never_handed_out(frame: bytes) -> None:
     async def work() -> None:
         async with pair() as edge:
-            assert edge.out._stream is not None
-            await edge.out._stream.write_frame(frame)
+            assert edge.out._lanes is not None
+            await edge.out._lanes.first.write_frame(frame)
             with pytest.raises(EdgeFaulted):
                 await in_thread(edge.into.take)
 
@@ -262,5 +262,5 @@ def replace_extent(max_extent: int) -> ObjectSpec:
 
 async def write_raw(edge: Pair, obj: StreamObject) -> None:
     """An object past the producer's own checks."""
-    assert edge.out._stream is not None
-    await edge.out._stream.write_frame(encode_header(obj), obj.payload)
+    assert edge.out._lanes is not None
+    await edge.out._lanes.first.write_frame(encode_header(obj), obj.payload)

@@ -55,6 +55,7 @@ class Stage:
         self.loaded: list[Handle] = []
         self.done: list[Handle] = []
         self.faults: list[Exception] = []
+        self.resumed: list[tuple[int, float]] = []
         self.judge = True
         self.actor = StageActor(
             stage_index=1,
@@ -72,6 +73,7 @@ class Stage:
             WiringDeadlines(PATIENCE_S, PATIENCE_S),
             ready=lambda _edge_id: None,
             faulted=self.faults.append,
+            resumed=lambda edge, outage: self.resumed.append((edge.edge_id, outage.stall_s)),
             begin=self.actor.begin,
             load=self._load,
             finish=self._finish,
