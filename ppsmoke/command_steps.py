@@ -123,18 +123,26 @@ def _refuse_empty(prompt: str) -> None:
 
 
 def begin(command: RunCommand, options: RunOptions, terminal: Terminal) -> tuple[RunOptions, RunRecorder]:
-    """Make the run's directory and begin its records, and say what is run. Raises UsageError, EnvironmentFault."""
-    options.redactor.keep(*secret_values(os.environ), command.relay_token)
-    folder = open_folder(options.run_id, command.log_dir, os.environ)
-    recorder = RunRecorder(folder, BundleWriter(folder.path, options.redactor, warn=terminal.line))
-    recorder.begin(options.run_id, plan_json(options))
+    """As `begin_records`, and say what is run."""
+    options, recorder = begin_records(command, options, terminal.line)
     logging.getLogger().addHandler(TerminalLog(terminal))
     logging.getLogger().addHandler(RecordedLog(recorder))
     terminal.line(
         f"run {options.run_id[:8]}  {options.model.model_id}  {options.num_stages} stages  "
         f"{len(options.prompt_tokens)} prompt tokens"
     )
-    terminal.line(f"logs {short_path(folder.path)}")
+    terminal.line(f"logs {short_path(options.log_dir)}")
+    return options, recorder
+
+
+def begin_records(
+    command: RunCommand, options: RunOptions, warn: Callable[[str], None]
+) -> tuple[RunOptions, RunRecorder]:
+    """Make the run's directory and begin its records. Raises UsageError, EnvironmentFault."""
+    options.redactor.keep(*secret_values(os.environ), command.relay_token)
+    folder = open_folder(options.run_id, command.log_dir, os.environ)
+    recorder = RunRecorder(folder, BundleWriter(folder.path, options.redactor, warn=warn))
+    recorder.begin(options.run_id, plan_json(options))
     return replace(options, log_dir=folder.path), recorder
 
 

@@ -15,7 +15,10 @@ ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def ending_signals() -> tuple[signal.Signals, ...]:
-    """Those to act upon: what `nohup`, or a shell that starts a background job, had ignored before us stays ignored."""
+    """Those to act upon: what `nohup`, or a shell that starts a background job, had ignored before us stays ignored.
+    None outside the main thread, which alone may take signals over."""
+    if threading.current_thread() is not threading.main_thread():
+        return ()
     return tuple(number for number in ENDING_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN)
 
 

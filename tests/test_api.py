@@ -1,0 +1,126 @@
+"""`from ppsmoke import run_local`: what the command line does, as a function."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from ppsmoke import PpError, RunResult, run_local
+from ppsmoke.errors import BadStageCount, UsageError, WorkerFailed
+from ppsmoke.orchestrator.options import Deadlines
+from ppsmoke.run_events import RunEvent, StageIsReady, TokenArrived
+from tests.e2e.kit import stub_text
+
+MODEL = "stub:layers=8"
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    yield
+    left = [child.cmdline() for child in psutil.Process().children(recursive=True) if child.status() != "zombie"]
+    assert not [command for command in left if "ppsmoke.node_cli" in command or "ppsmoke_worker" in command]
+
+
+def test_it_gives_the_text_and_prints_nothing(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    pieces: list[str] = []
+    events: list[RunEvent] = []
+    handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGTSTP)]
+    folder = tmp_path / "run"
+    result = run_local(
+        num_stages=3,
+        model=MODEL,
+        prompt="hallo",
+        max_tokens=12,
+        log_dir=folder,
+        on_text=pieces.append,
+        on_event=events.append,
+    )
+    assert isinstance(result, RunResult)
+    assert result.text == "".join(pieces) == stub_text("hallo", 12, MODEL)
+    assert (result.finish_reason, len(result.tokens), result.exit_status) == ("max_tokens", 12, 0)
+    assert sum(isinstance(event, TokenArrived) for event in events) == 12
+    assert sum(isinstance(event, StageIsReady) for event in events) == 3
+    assert capfd.readouterr() == ("", "")
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGTSTP)] == handlers
+    assert json.loads((folder / "run.json").read_text())["text"] == result.text
+
+
+def test_it_works_in_a_thread_beside_an_event_loop() -> None:
+    async def main() -> RunResult:
+        threads: set[int] = set()
+        made = await asyncio.to_thread(
+            run_local, model=MODEL, max_tokens=4, on_text=lambda _: threads.add(threading.get_ident())
+        )
+        assert threads
+        assert threading.get_ident() not in threads
+        return made
+
+    assert asyncio.run(main()).text == stub_text("Say hello", 4, MODEL)
+
+
+def test_inside_an_event_loop_it_says_how_to_call_it() -> None:
+    async def main() -> None:
+        with pytest.raises(UsageError) as caught:
+            run_local(model=MODEL)
+        assert "asyncio.to_thread" in (caught.value.remedy or "")
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "says"),
+    [
+        ({"num_stages": 9}, BadStageCount, "8 blocks"),
+        ({"max_tokens": 0}, UsageError, "max_tokens=0"),
+        ({"temperature": -1.0}, UsageError, "temperature=-1.0"),
+        ({"prompt": ""}, UsageError, "empty"),
+    ],
+)
+def test_what_cannot_work_is_raised_before_anything_is_begun(
+    arguments: dict[str, Any], kind: type[PpError], says: str, tmp_path: Path
+) -> None:
+    with pytest.raises(kind, match=says):
+        run_local(**{"model": MODEL, **arguments})
+    assert not (tmp_path / "state").exists()
+
+
+def test_a_run_that_fails_raises_its_error() -> None:
+    with pytest.raises(PpError) as caught:
+        run_local(model=f"{MODEL},step_ms=60000", deadlines=Deadlines(response=1.0))
+    assert caught.value.code == "deadline_exceeded"
+    assert "1 s" in caught.value.what
+    assert not isinstance(caught.value, WorkerFailed)
+
+
+def test_what_a_callback_raises_ends_the_run_and_comes_out() -> None:
+    def enough(_piece: str) -> None:
+        raise LookupError("enough")
+
+    with pytest.raises(LookupError, match="enough"):
+        run_local(model=f"{MODEL},step_ms=50", max_tokens=500, on_text=enough)
+
+
+def test_ctrl_c_is_a_keyboard_interrupt() -> None:
+    def interrupt(_piece: str) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        run_local(model=f"{MODEL},step_ms=50", max_tokens=500, on_text=interrupt)
+
+
+def test_the_package_itself_stays_light() -> None:
+    code = "import sys, ppsmoke; print('\\n'.join(sys.modules))"
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
+    assert set(done.stdout.split()).isdisjoint(("iroh", "asyncio", "typer", "numpy"))
