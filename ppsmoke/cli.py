@@ -26,6 +26,7 @@ from ppsmoke.signals import exit_on_signals, interruption, raise_on_signals
 from ppsmoke.standard_streams import open_missing_streams
 from ppsmoke.terminal import Terminal
 from ppsmoke.unloadable import unloadable
+from ppsmoke.utf8_mode import begin_in_utf8_mode
 from ppsmoke.vast import command_options as renting
 from ppsmoke.vast.offers import OfferWishes, Strategy
 from ppsmoke.vast.stage_request import DEFAULT_IMAGE
@@ -60,6 +61,8 @@ app = typer.Typer(
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and end the process with its exit status."""
+    if arguments is None:
+        begin_in_utf8_mode()
     open_missing_streams()
     try:
         status = _run_app(list(sys.argv[1:] if arguments is None else arguments))

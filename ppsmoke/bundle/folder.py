@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
+import tempfile
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -15,6 +17,7 @@ from ppsmoke.logs import state_dir
 
 KEPT_RUNS = 20
 KEPT_S = 24 * 3600.0
+_NO_PLACE = frozenset((errno.EACCES, errno.EPERM, errno.EROFS))  # a container's home that is not to be written to
 
 
 class RunFolder:
@@ -51,6 +54,8 @@ def check_chosen(chosen: Path) -> None:
 def open_folder(run_id: str, chosen: Path | None, environ: Mapping[str, str]) -> RunFolder:
     """Make the run's directory: `chosen`, else one in the usual place, where the newest and the young ones are kept.
 
+    Where that place may not be written to it is one among the temporary files.
+
     Raises UsageError, EnvironmentFault.
     """
     if chosen is not None:
@@ -58,15 +63,28 @@ def open_folder(run_id: str, chosen: Path | None, environ: Mapping[str, str]) ->
     runs = state_dir(environ) / "runs"
     path = chosen if chosen is not None else runs / run_id
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.mkdir(mode=0o700, exist_ok=True)
-        folder = RunFolder(path)
+        folder = _made(path)
     except OSError as error:
-        raise _unusable(path, error) from error
+        if chosen is not None or error.errno not in _NO_PLACE:
+            raise _unusable(path, error) from error
+        return _temporary_folder(run_id, otherwise=_unusable(path, error))
     if chosen is None:
         with suppress(OSError):
             prune(runs, time.time())
     return folder
+
+
+def _made(path: Path) -> RunFolder:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.mkdir(mode=0o700, exist_ok=True)
+    return RunFolder(path)
+
+
+def _temporary_folder(run_id: str, *, otherwise: EnvironmentFault) -> RunFolder:
+    try:
+        return _made(Path(tempfile.gettempdir()) / f"pp-smoke-run-{run_id}")
+    except OSError:
+        raise otherwise from None
 
 
 def prune(runs: Path, now: float) -> None:
