@@ -94,109 +94,159 @@ class PpError(Exception):
 
 
 class UsageError(PpError):
+    """The options or their values cannot be served as they are."""
+
     code = "usage"
     exit_status = 2
     default_remedy = "See pp-smoke-run --help."
 
 
 class BadStageCount(UsageError):
+    """Fewer than 2 stages, or more than the model has blocks."""
+
     code = "bad_stage_count"
 
 
 class PromptTooLong(UsageError):
+    """The prompt does not fit into the context."""
+
     code = "prompt_too_long"
 
 
 class VastKeyMissing(UsageError):
+    """There is no key for vast.ai, or nothing that can be one."""
+
     code = "vast_key_missing"
     default_remedy = "Give --api-key, set VAST_API_KEY, or store the key with the vast.ai command line."
 
 
 class EnvironmentFault(PpError):
+    """This machine cannot do it: a file, a socket, a limit or a library is in the way."""
+
     code = "environment"
     exit_status = 3
 
 
 class ModelNotFound(EnvironmentFault):
+    """There is no such file, or the model's name is not known."""
+
     code = "model_not_found"
     default_remedy = "Give the path of a .gguf file; pp-smoke-run models fetch NAME prints that of a known model."
 
 
 class ModelFetchFailed(EnvironmentFault):
+    """The model could not be fetched from where it is published."""
+
     code = "model_fetch_failed"
 
 
 class ModelCorrupt(EnvironmentFault):
+    """A file of the model has another size or checksum than it should have."""
+
     code = "model_corrupt"
 
 
 class GgufMalformed(EnvironmentFault):
+    """The file is no GGUF, or breaks the rules of one."""
+
     code = "gguf_malformed"
     default_remedy = "Fetch the file again, or choose another model."
 
 
 class GgufTruncated(GgufMalformed):
+    """The GGUF file ends too early."""
+
     code = "gguf_truncated"
 
 
 class UnsupportedModel(EnvironmentFault):
+    """The model's architecture, tensor type or tokenizer is not one of those that can be served."""
+
     code = "unsupported_model"
     default_remedy = "Choose another model; pp-smoke-run models list shows some that work."
 
 
 class ChatTemplateFailed(EnvironmentFault):
+    """The model's chat template could not be applied; `--raw` does without it."""
+
     code = "chat_template_failed"
 
 
 class CompilerUnavailable(EnvironmentFault):
+    """No C compiler works here, and the CPU kernels need one."""
+
     code = "compiler_unavailable"
 
 
 class DeviceUnavailable(EnvironmentFault):
+    """The device does not exist here or cannot compute."""
+
     code = "device_unavailable"
 
 
 class NotEnoughMemory(EnvironmentFault):
+    """A stage does not fit into the memory that is free."""
+
     code = "not_enough_memory"
 
 
 class NotEnoughDisk(EnvironmentFault):
+    """The disk has no room for the model."""
+
     code = "not_enough_disk"
 
 
 class BadNodeEnvironment(EnvironmentFault):
+    """A variable of `pp-gpu-node`'s or `pp-worker`'s environment is missing or makes no sense."""
+
     code = "bad_node_environment"
 
 
 class RunFailed(PpError):
+    """The run began and did not complete."""
+
     code = "run_failed"
 
 
 class PlanInvalid(RunFailed):
+    """The run's plan breaks a rule; a fault of this program."""
+
     code = "plan_invalid"
 
 
 class StageFaulted(RunFailed):
+    """A stage reported a fault of its own."""
+
     code = "stage_faulted"
 
 
 class StageDied(RunFailed):
+    """A stage's process ended."""
+
     code = "stage_died"
 
 
 class WorkerDied(RunFailed):
+    """The worker process of a stage ended."""
+
     code = "worker_died"
 
 
 class WorkerFailed(RunFailed):
+    """The worker of a stage answered a step with an error."""
+
     code = "worker_failed"
 
 
 class PeerLost(RunFailed):
+    """A stage fell silent, or the link to it broke."""
+
     code = "peer_lost"
 
 
 class PeerLeft(PeerLost):
+    """A member of the run left it."""
+
     code = "peer_left"
 
 
@@ -208,60 +258,86 @@ class LinkBroken(PeerLost):
 
 
 class EdgeFaulted(RunFailed):
+    """What came over an edge was not what was due, or the edge ended."""
+
     code = "edge_faulted"
 
 
 class JoinRefused(RunFailed):
+    """A node was not let into the run: another token, version or place."""
+
     code = "join_refused"
 
 
 class OrchestratorLost(RunFailed):
+    """A node lost its orchestrator; it is the node's error."""
+
     code = "orchestrator_lost"
 
 
 class DeadlineExceeded(RunFailed):
+    """Something took longer than its deadline; the error names stage, peer, phase and the option."""
+
     code = "deadline_exceeded"
 
 
 class VerifyMismatch(RunFailed):
+    """One process gives other tokens than the chain did."""
+
     code = "verify_mismatch"
 
 
 class VastFailed(RunFailed):
+    """A call to vast.ai failed."""
+
     code = "vast_failed"
 
 
 class VastKeyRejected(VastFailed):
+    """vast.ai does not accept the key, or the key may not do this."""
+
     code = "vast_key_rejected"
     default_remedy = "Check the key on the account page of vast.ai; it needs to search, read and write instances."
 
 
 class VastCreditTooLow(VastFailed):
+    """The account has no credit, or met its spending limit."""
+
     code = "vast_credit_too_low"
     default_remedy = "Add credit to the vast.ai account, or lift its spending limit."
 
 
 class VastRequestRefused(VastFailed):
+    """vast.ai calls the request wrong."""
+
     code = "vast_request_refused"
 
 
 class VastRateLimited(VastFailed):
+    """vast.ai was asked too often, for longer than was waited."""
+
     code = "vast_rate_limited"
     default_remedy = "Wait a few minutes; other programs that use the account count too."
 
 
 class VastUnavailable(VastFailed):
+    """vast.ai gives no answer, or none that can be read."""
+
     code = "vast_unavailable"
     default_remedy = "Try again in some minutes; check the network and the proxy variables."
 
 
 class ListingIncomplete(VastFailed):
+    """A listing of instances was not whole, so it proves nothing."""
+
     code = "listing_incomplete"
     default_remedy = "Try again; nothing may be concluded from a part of the list."
 
 
 class CreateFailed(VastFailed):
-    """`outcome` is `not_created`, `unknown` (the request may have taken effect: look its label up), or `created` (the
+    """An instance was not made, or may have been.
+
+    `outcome` is `not_created`, `unknown` (the request may have taken effect: look its label up), or `created` (the
     answer is an error, yet names an instance: destroy `created_instance_id`). `try_another`: whether another offer may
     serve; False means that every create of this run would fail alike.
     """
@@ -284,27 +360,39 @@ class CreateFailed(VastFailed):
 
 
 class RelayUnusable(RunFailed):
+    """A relay does not answer, or too slowly."""
+
     code = "relay_unusable"
 
 
 class NotConfirmed(RunFailed):
+    """The question before renting or destroying was not answered with yes."""
+
     code = "not_confirmed"
 
 
 class TooFewOffers(RunFailed):
+    """Fewer fitting machines are on offer than stages; a table says which filter removes how many."""
+
     code = "too_few_offers"
     tail_title = "what each filter removes, and what it alone"
 
 
 class HostFailed(RunFailed):
+    """A rented machine failed before it was ready, and no replacement was left."""
+
     code = "host_failed"
 
 
 class LeftBehind(RunFailed):
+    """Something that the run made could not be verified as gone; it is named."""
+
     code = "left_behind"
 
 
 class LeasesLeft(LeftBehind):
+    """A rented instance could not be verified as destroyed; it is named with its price."""
+
     code = "leases_left"
     exit_status = 4
 
@@ -320,30 +408,44 @@ class Interrupted(PpError):
 
 
 class RequestRejected(PpError):
+    """The worker refused a request and lives on."""
+
     code = "request_rejected"
 
 
 class MalformedRequest(RequestRejected):
+    """The request is no JSON line or frame that the worker knows."""
+
     code = "malformed_request"
 
 
 class WrongRole(RequestRejected):
+    """The request is not for a stage of this role."""
+
     code = "wrong_role"
 
 
 class BadPayload(RequestRejected):
+    """The payload's size or values do not fit the request."""
+
     code = "bad_payload"
 
 
 class UnknownRequest(RequestRejected):
+    """The request continues one that the worker does not know."""
+
     code = "unknown_request"
 
 
 class OutOfOrder(RequestRejected):
+    """The request's position is not the next one."""
+
     code = "out_of_order"
 
 
 class ContextExceeded(RequestRejected):
+    """The request goes beyond the positions of the KV cache."""
+
     code = "context_exceeded"
 
 
