@@ -183,8 +183,10 @@ class ChainRun(MeshEvents):
     # ---- the machine's driver
 
     def _dispatch(self, event: machine.Event) -> None:
-        before = self._state.phase
+        before, failed = self._state.phase, self._state.error is not None
         self._state, actions = machine.step(self._state, event)
+        if self._state.error is not None and not failed:
+            self._happenings.failed(self._state.error)
         if self._state.phase is not before:
             self._phase_changed(before)
         for action in actions:
@@ -222,8 +224,6 @@ class ChainRun(MeshEvents):
                 self._view.settle()
                 for probing in self._probing:
                     probing.cancel()
-                if self._state.error is not None:
-                    self._happenings.failed(self._state.error)
                 self._last_table = self._spawn(self._show_members("at the end"))
                 self._deadline.arm(deadlines.stop, "stopping", "--stop-timeout")
             case machine.Phase.DONE:

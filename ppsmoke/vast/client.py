@@ -105,6 +105,7 @@ class VastClient:
         self._log_patience_s = log_patience_s
         self._creating = asyncio.Lock()
         self._used_offers: set[int] = set()
+        self.on_secret: Callable[[str], None] = lambda _secret: None  # hears each instance's own key
 
     def __repr__(self) -> str:
         return f"VastClient({self._exchange.base_url!r})"
@@ -156,6 +157,8 @@ class VastClient:
                 if answer.kind in (FailureKind.RATE_LIMITED, FailureKind.UNSENT):
                     self._used_offers.discard(offer_id)
                 raise create_failed(offer_id, answer)
+            if isinstance(key := answer.get("instance_api_key"), str):
+                self.on_secret(key)
             instance_id = created_instance_id(answer)
             if instance_id is None:
                 nameless = Failure(FailureKind.UNREADABLE, "an answer that does not name the new instance")

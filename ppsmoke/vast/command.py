@@ -202,7 +202,9 @@ class _Attempt:
                 self.options.redactor.keep(self.service.key.secret)
             options, self.recorder = begin(self.command, self.options, self.terminal)
             calls.write_to(options.log_dir, options.redactor)
-            self.recorder.writer.write_json(OFFERS, offers_json(offers, agreement.costs(offers)))
+            api.on_secret = options.redactor.keep
+            considered = {"considered": market.considered(offers)}
+            self.recorder.writer.write_json(OFFERS, {**offers_json(offers, agreement.costs(offers)), **considered})
             self.output = RunOutput(self.terminal, stream=not self.command.as_json, recorder=self.recorder)
             terms = self._rental_options(offers, needs, market, relays, checked.account, options.log_dir)
             dialog = None

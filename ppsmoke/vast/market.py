@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from ppsmoke.vast.considered import considered_json
 from ppsmoke.vast.lease_events import FindOffer
 from ppsmoke.vast.offers import (
     SEARCH_LIMIT,
@@ -85,6 +86,10 @@ class StageOffers:
         if found is None:
             raise too_few_offers(self._market, [need], self._wishes, taken=taken, bad_machines=self._bad_machines)
         return found
+
+    def considered(self, chosen: Sequence[Offer]) -> list[dict[str, Any]]:
+        """What was looked at when these were chosen; see considered_json."""
+        return considered_json(self._market, chosen, self._needs, self._wishes, self._bad_machines)
 
     def _choice(self) -> tuple[Offer, ...] | None:
         return choose_offers(

@@ -16,6 +16,7 @@ from ppsmoke.membership import local_config, wan_config
 from ppsmoke.orchestrator.node_environment import node_deadlines
 from ppsmoke.orchestrator.node_source import Network, NodeNews, Site
 from ppsmoke.orchestrator.options import RunOptions, View
+from ppsmoke.run_events import MoneySpent
 from ppsmoke.vast.bad_machines import remember_failures
 from ppsmoke.vast.client import DEFAULT_URL, VastApi
 from ppsmoke.vast.instance_logs import read_logs, write_logs
@@ -36,6 +37,7 @@ log = logging.getLogger("ppsmoke.vast")
 
 _LOGS_SHARE = 0.9  # of the time for saving logs: what was read by then must still be written
 _CENT = 0.01
+_MONEY_S = 2.0
 _MAYBE_OURS = ("its container ended", "it did not join")
 
 
@@ -109,6 +111,7 @@ class RentedNodes:
         self._watching = [
             asyncio.create_task(self._watch_book(self._book)),
             asyncio.create_task(self._watch_for_teardown(self._journal.path)),
+            asyncio.create_task(self._watch_money()),
         ]
         await self._book.acquire(renting.offers)
 
@@ -183,6 +186,8 @@ class RentedNodes:
                     raise leases_left(left)
         finally:
             self._view.settle()
+            if self._book is not None:
+                self._tell_money()
             if self._journal is not None:
                 self._journal.close()
 
@@ -260,6 +265,16 @@ class RentedNodes:
         error = await book.failure()
         if not self._ending:
             self._news.source_failed(error)
+
+    async def _watch_money(self) -> None:
+        while True:
+            self._tell_money()
+            await asyncio.sleep(_MONEY_S)
+
+    def _tell_money(self) -> None:
+        leases = self.state.leases if self.state is not None else ()
+        per_hour = sum(lease.candidate.price_per_hour for lease in leases if lease.standing in LIVE)
+        self._view.happened(MoneySpent(round(per_hour, 6), round(self.spent_usd, 6)))
 
     async def _watch_for_teardown(self, journal: Path) -> None:
         await torn_down(journal, self._held)

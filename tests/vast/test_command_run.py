@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 
+from ppsmoke.bundle.reader import read_bundle
+from ppsmoke.run_events import ErrorSeen, MoneySpent, RunEnded
 from ppsmoke.stub_model import parse_stub_model, stub_decode, stub_encode, stub_tokens
 from tests.vast.commanding import STUB, Office, Said, office
 from tests.vast.emulated import KEY
 from tests.vast.rented import SCALE, machines
+from tests.vast_emulator.account import Rental
 
 RUN = ("--vastai", "-n", "2", *STUB, "--max-tokens", "6", "--yes")
 
@@ -83,18 +88,70 @@ def test_as_json_a_rented_run_tells_its_machines_and_money(tmp_path: Path) -> No
         assert_no_secrets(shop, said)
 
 
+_TALKATIVE = """#!/bin/sh
+[ $# -gt 0 ] && exec {python} -P -m ppsmoke.node_cli "$@"
+env
+env >&2
+echo "I was told $PP_JOIN_TOKEN and $PP_NODE_KEY."
+{python} -c 'import base64, json, os; told = dict(os.environ); print(json.dumps(told), repr(told)); \
+[print(base64.b64encode(bytes.fromhex(told[name])), told[name].upper()) for name in ("PP_JOIN_TOKEN", "PP_NODE_KEY")]'
+exec {python} -P -m ppsmoke.node_cli
+"""
+
+
 def test_a_run_that_fails_tells_why_leaves_no_machine_and_no_secret(tmp_path: Path) -> None:
+    """Also where the machines' programs print all that they were told, and vast.ai repeats it."""
     home = tmp_path / "home"
     home.mkdir()
     broken = ("--vastai", "-n", "2", "--model", "stub:layers=6,load_fail=1", "--yes", "--replacements", "0")
-    with machines(tmp_path) as nodes, office(home, nodes=nodes, scale=SCALE) as shop:
-        said = shop.run(*broken, "--json", "--debug")
+    with machines(tmp_path, _TALKATIVE) as nodes, office(home, nodes=nodes, scale=SCALE) as shop:
+        repeat_what_was_told(shop)
+        said = shop.run(*broken, "--json", "--debug", HF_TOKEN="hf_of-the-users-shell")
         body = json.loads(said.out)
         assert said.status == body["exit_status"] != 0
         assert body["error"]["stage"] in (0, 1), body
         assert {row["state"] for row in body["rental"]["instances"]} == {"gone"}
         assert shop.alive() == set()
         assert_no_secrets(shop, said)
+        assert_no_other_spelling(shop, said)
+        (folder,) = (home / "state" / "pp-smoke-run" / "runs").iterdir()
+        assert f"bundle: {folder}" in said.err
+        bundle = read_bundle(folder)
+        assert bundle.run is not None
+        assert bundle.run["error"] == body["error"]
+        assert bundle.rental == body["rental"]
+        assert [event.exit_status for _, event in bundle.of_kind(RunEnded)] == [said.status]
+        assert [event.code for _, event in bundle.of_kind(ErrorSeen)][:1] == [body["error"]["code"]]
+        assert [event.per_hour for _, event in bundle.of_kind(MoneySpent)][-1] == 0
+        assert any(row.get("left_out") for row in bundle.offers["considered"])
+        assert len(bundle.instance_logs) == 2
+        logs = "\n".join(path.read_text() for path in bundle.instance_logs.values())
+        assert "I was told [secret] and [secret]." in logs
+        assert "they say [secret] [secret]" in logs, "the status message"
+
+
+def repeat_what_was_told(shop: Office) -> None:
+    """From now on the state of every instance is told with its secrets in the message."""
+    account = shop.cloud.service.account
+    row = account.row
+
+    def with_secrets(rental: Rental, now: float) -> dict[str, Any]:
+        told = rental.wish.get("env") or {}
+        shown = row(rental, now)
+        if "PP_JOIN_TOKEN" in told:
+            shown["status_msg"] = f"{shown['status_msg']}; they say {told['PP_JOIN_TOKEN']} {rental.key}"
+        return shown
+
+    account.row = with_secrets  # type: ignore[method-assign]
+
+
+def assert_no_other_spelling(shop: Office, said: Said) -> None:
+    """What is hexadecimal is not there in capitals or as base64 either, and nothing of the user's shell is."""
+    keys = [secret for secret in secrets_of(shop) if len(secret) == 64 and secret != KEY]
+    spelled = {key.upper() for key in keys} | {base64.b64encode(bytes.fromhex(key)).decode() for key in keys}
+    for where, text in what_was_written(shop, said):
+        assert not any(spelling in text for spelling in spelled), f"a secret is in {where}"
+        assert "hf_of-the-users-shell" not in text, where
 
 
 def test_the_key_is_in_no_childs_environment_or_arguments(tmp_path: Path) -> None:
