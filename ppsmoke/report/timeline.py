@@ -8,6 +8,7 @@ from ppsmoke.report.story import Story
 from ppsmoke.run_events import MemberSeen, PhaseEntered, StageDoing, StageState
 
 _ENDS = (StageState.STOPPED, StageState.FAILED)
+_AFTER_JOINING = (StageState.FETCHING, StageState.LOADING, StageState.COMPILING, StageState.LINKING, StageState.READY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,8 @@ def stage_states(story: Story) -> list[StateSpan]:
         spans = by_stage.setdefault(event.stage, [])
         before = spans[-1] if spans else None
         counted = event.done is not None
+        if before is not None and event.state is StageState.JOINING and before.state in _AFTER_JOINING:
+            continue  # the stage's own word of what it did next was here first
         if before is not None:
             spans[-1] = before = replace(before, end=moment.at)
         if before is not None and before.state is event.state and (before.counted or not counted):

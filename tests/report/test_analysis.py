@@ -144,6 +144,14 @@ def test_a_worker_that_was_long_in_starting_is_told_apart_from_loading(tmp_path:
     )
 
 
+def test_that_a_stage_joins_is_old_news_once_it_loads(tmp_path: Path) -> None:
+    made = make(Recipe(load={2: 5.0}))
+    made.add(0.7, StageDoing(2, StageState.JOINING))
+    states = [(span.state, span.seconds) for span in analysed(made, tmp_path).states if span.stage == 2]
+    assert (StageState.LOADING, pytest.approx(5.0)) in states
+    assert [state for state, _ in states].count(StageState.JOINING) == 1
+
+
 def test_a_slow_download_bounds_the_start(tmp_path: Path) -> None:
     found = about(analysed(make(Recipe(fetch={0: 40.0})), tmp_path), "start")
     assert found.sentence == "stage 0 was ready last, 40.0 s after all others: it fetched its weights for 40.0 s"
