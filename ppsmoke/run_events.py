@@ -208,6 +208,18 @@ class ErrorSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class RunPaused:
+    """The orchestrator is about to be stopped, as by Ctrl-Z."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunResumed:
+    """It goes on; meanwhile its deadlines stood still."""
+
+    away_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class RunEnded:
     exit_status: int
 
@@ -230,6 +242,8 @@ RunEvent = (
     | MoneySpent
     | NoteMade
     | ErrorSeen
+    | RunPaused
+    | RunResumed
     | RunEnded
 )
 

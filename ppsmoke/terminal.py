@@ -172,16 +172,6 @@ class Terminal:
         if self._live is not None:
             self._live.typed()
 
-    def aside(self) -> None:
-        """This process is about to be stopped (Ctrl-Z): leave the terminal to the shell. `back` undoes it."""
-        if self._live is not None:
-            self._live.aside()
-
-    def back(self) -> None:
-        """This process goes on."""
-        if self._live is not None:
-            self._live.back()
-
     def _begin(self, run: RunBegan) -> None:
         # Loaded only here: what shows no run needs none of it.
         from ppsmoke.display.live import LiveDisplay, PlainDisplay

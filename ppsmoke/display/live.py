@@ -19,7 +19,7 @@ from ppsmoke.display.frame import Paper, frame
 from ppsmoke.display.plain import PlainLines
 from ppsmoke.display.screen import Screen, unobeyed
 from ppsmoke.display.state import DisplayState, begin, fold
-from ppsmoke.run_events import RunBegan, RunEvent
+from ppsmoke.run_events import RunBegan, RunEvent, RunPaused, RunResumed
 
 _EVERY_S = 0.25
 _PLAIN_EVERY_S = 1.0
@@ -123,16 +123,23 @@ class LiveDisplay(_Watcher):
         with self._changed:
             self._note = text
 
-    def aside(self) -> None:
-        """Take the block away before this process is stopped; `back` brings it again. Waits a moment for that."""
+    def happened(self, event: RunEvent) -> None:
+        """See _Watcher. Returns before a pause when the terminal is left to the shell."""
+        super().happened(event)
+        if isinstance(event, RunPaused):
+            self._leave()
+        elif isinstance(event, RunResumed):
+            self._come_back()
+
+    def _leave(self) -> None:
         written = threading.Event()
         with self._changed:
             self._aside = True
         self._post(Screen.clear, lambda _error: written.set())
         written.wait(_ASIDE_S)
 
-    def back(self) -> None:
-        """Others have written to the terminal meanwhile: go on below."""
+    def _come_back(self) -> None:
+        """Others have written to the terminal meanwhile: go on below that."""
         with self._changed:
             self._aside = False
             self._drawn = ()

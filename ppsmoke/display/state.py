@@ -17,6 +17,7 @@ from ppsmoke.run_events import (
     RunBegan,
     RunEnded,
     RunEvent,
+    RunResumed,
     StageDoing,
     StageIsReady,
     StagePace,
@@ -134,9 +135,24 @@ def fold(state: DisplayState, event: RunEvent, now: float) -> DisplayState:
             return replace(state, money=event)
         case ErrorSeen():
             return replace(state, error=state.error or event)
+        case RunResumed(away_s):
+            return _later(state, away_s)
         case RunEnded(exit_status):
             return replace(state, ended=exit_status, phase_since=now, phase_deadline_s=None)
     return state
+
+
+def _later(state: DisplayState, away_s: float) -> DisplayState:
+    """What has been waited for, and how fast tokens come, goes on as before a pause; money does not wait."""
+    return replace(
+        state,
+        phase_since=state.phase_since + away_s,
+        stages=tuple(replace(stage, since=stage.since + away_s) for stage in state.stages),
+        budget_ends=state.budget_ends if state.budget_ends is None or state.run.remote else state.budget_ends + away_s,
+        first_at=None if state.first_at is None else state.first_at + away_s,
+        last_at=None if state.last_at is None else state.last_at + away_s,
+        prompt_at=None if state.prompt_at is None else state.prompt_at + away_s,
+    )
 
 
 def _doing(state: DisplayState, event: StageDoing, now: float) -> DisplayState:

@@ -18,6 +18,7 @@ from ppsmoke.messages import PauseRun, ResumeRun
 from ppsmoke.orchestrator.cluster import Cluster
 from ppsmoke.orchestrator.deadline import PhaseDeadline
 from ppsmoke.orchestrator.options import View
+from ppsmoke.run_events import RunPaused, RunResumed
 
 _TELL_S = 1.0
 """For all stages to say that they have heard it. One that is not linked yet cannot."""
@@ -69,9 +70,11 @@ class Pause:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._tell_all(), _TELL_S)
         self._view.line(f"stopped: {self._meanwhile()}; fg or bg goes on")
+        self._view.happened(RunPaused())
         began = time.monotonic()
         self._stop()
         away_s = time.monotonic() - began
+        self._view.happened(RunResumed(away_s))
         self._listen()
         self._go_on(away_s)
         await self._send_all(ResumeRun(run_id=self._cluster.run_id))

@@ -12,6 +12,7 @@ from ppsmoke.run_events import (
     PathChanged,
     PromptInjected,
     RunEnded,
+    RunResumed,
     StageDoing,
     StageIsReady,
     StageState,
@@ -93,6 +94,16 @@ def test_a_failure_stays_in_sight_until_there_is_another_machine() -> None:
         assert fold(state, StageDoing(0, news), 21.0).stages[0].detail == "its container ended"
     again = fold(state, StageDoing(0, StageState.RENTING, "being rented"), 22.0)
     assert (again.stages[0].state, again.stages[0].host, again.stages[0].since) == (StageState.RENTING, "", 22.0)
+
+
+def test_a_pause_counts_for_no_deadline_and_for_no_rate_but_for_what_machines_cost() -> None:
+    before = told(LOCAL, DECODING)
+    after = fold(before, RunResumed(100.0), 120.0)
+    assert after.tokens_per_s == pytest.approx(before.tokens_per_s)
+    assert after.first_token_s == pytest.approx(before.first_token_s)
+    assert after.phase_since == before.phase_since + 100.0
+    assert after.stages[0].since == before.stages[0].since + 100.0
+    assert fold(told(RENTED, RENTING), RunResumed(100.0), 120.0).budget_ends == 310.0
 
 
 def test_the_first_error_is_the_one_and_the_end_is_kept() -> None:

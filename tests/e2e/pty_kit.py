@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import os
 import pty
-import signal
 import struct
 import subprocess
 import termios
@@ -41,6 +40,10 @@ class Terminal:
 
     def type(self, text: str) -> None:
         os.write(self._own, text.encode())
+
+    def show(self, text: str) -> None:
+        """As another program that writes there."""
+        os.write(self.program_end, text.encode())
 
     def close(self) -> None:
         os.close(self.program_end)
@@ -88,8 +91,10 @@ def start(
     env: Mapping[str, str] | None = None,
     stdout: int | None = None,
     stderr: int | None = None,
+    job: bool = False,
 ) -> Program:
-    """The program with the terminal as its own, for the streams that are not given."""
+    """The program with the terminal as its own, for the streams that are not given. `job`: in a group but not a session
+    of its own, as a shell starts its jobs: else nothing stops on SIGTSTP."""
 
     def take() -> None:
         os.setsid()
@@ -103,7 +108,8 @@ def start(
         stdin=end,
         stdout=end if stdout is None else stdout,
         stderr=end if stderr is None else stderr,
-        preexec_fn=take,
+        preexec_fn=None if job else take,
+        process_group=0 if job else None,
     )
     program = Program(process, box)
     program.read()
@@ -115,7 +121,3 @@ def stopped(pid: int) -> bool:
     """Whether a process is stopped, as after Ctrl-Z."""
     with open(f"/proc/{pid}/stat") as file:
         return file.read().rpartition(")")[2].split()[0] == "T"
-
-
-def proceed(pid: int) -> None:
-    os.kill(pid, signal.SIGCONT)

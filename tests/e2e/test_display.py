@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.kit import Box, stub_text
-from tests.e2e.pty_kit import Terminal, start
+from tests.e2e.kit import Box, stub_text, wait_until
+from tests.e2e.pty_kit import Terminal, start, stopped
 
 SLOW_LOAD = "stub:layers=12,load_ms=2500"
 SLOW_STEP = "stub:layers=4,step_ms=40"
@@ -128,6 +128,23 @@ def test_ctrl_c_stops_in_order_and_leaves_a_clean_screen(box: Box, terminal: Ter
     assert not any(row.startswith("decoding") for row in rows), rows
     error = next(place for place, row in enumerate(rows) if row.startswith("error: "))
     assert [row.split()[0] for row in rows[error - 2 : error]] == ["0", "1"]
+
+
+def test_ctrl_z_leaves_the_terminal_to_the_shell_and_fg_brings_the_display_back(box: Box, terminal: Terminal) -> None:
+    program = start(box, terminal, "--seed", "--model", SLOW_STEP, "--max-tokens", "60", job=True)
+    terminal.wait("decoding", "of 60 tokens")
+    program.signal(signal.SIGTSTP)
+    wait_until("the stop", lambda: stopped(program.process.pid))
+    rows = terminal.wait("stopped: the stages wait")
+    assert not any(row.startswith(("decoding", "0  0-1")) for row in rows), rows
+    terminal.show("[1]+  Stopped\r\n$ fg\r\n")
+    program.signal(signal.SIGCONT)
+    rows = terminal.wait("decoding", "of 60 tokens")
+    assert program.end().status == 0
+    rows = terminal.wait("done  60 tokens")
+    assert {"[1]+  Stopped", "$ fg"} <= set(rows)
+    shown = "".join(row for row in rows if not row.startswith(("stopped:", "[1]+", "$ fg", "going on")))
+    assert stub_text(PROMPT, 60, SLOW_STEP).replace(" ", "") in shown.replace(" ", "")
 
 
 def test_a_held_run_takes_what_is_typed_under_the_display(box: Box, terminal: Terminal) -> None:

@@ -12,6 +12,7 @@ import pytest
 from ppsmoke.errors import PeerLost
 from ppsmoke.orchestrator.deadline import PhaseDeadline
 from ppsmoke.orchestrator.pause import Pause, stand_still
+from ppsmoke.run_events import RunEvent, Seen
 
 PATIENCE_S = 30.0
 
@@ -45,6 +46,9 @@ class View:
         pass
 
     def settle(self) -> None:
+        pass
+
+    def happened(self, event: RunEvent, seen: Seen | None = None) -> None:
         pass
 
 
