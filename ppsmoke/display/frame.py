@@ -215,8 +215,9 @@ def _what(stage: StageView, paper: Paper) -> Text:
     if not stage.prepared:
         return Text(stage.detail, "dim")
     if stage.compute_s is not None:
-        other = f" + {_milliseconds(stage.other_s)}" if stage.other_s is not None else ""
-        return Text(f"{_milliseconds(stage.compute_s)}{other} a token")
+        computing, rest = (" computing", " else") if paper.width >= _WIDE else ("", "")
+        other = f" + {_milliseconds(stage.other_s)}{rest}" if stage.other_s is not None else ""
+        return Text(f"{_milliseconds(stage.compute_s)}{computing}{other} a token")
     if stage.load_s is None and stage.compile_s is None:
         return Text()
     return Text(f"load {stage.load_s or 0:.1f} s  compile {stage.compile_s or 0:.1f} s", "dim")
@@ -276,7 +277,7 @@ def _counted(stages: list[StageView]) -> str:
 def _milliseconds(value: float | None) -> str:
     if value is None:
         return "-"
-    return f"{value * 1000:.1f} ms" if value < 0.0995 else f"{value * 1000:.0f} ms"
+    return f"{value * 1000:.1f} ms" if value < 0.00995 else f"{value * 1000:.0f} ms"
 
 
 def _finished(line: Text, paper: Paper) -> Text:
