@@ -169,7 +169,7 @@ def _doing(state: DisplayState, event: StageDoing, now: float) -> DisplayState:
         "deadline_s": event.deadline_s,
     }
     if event.state is StageState.RENTING and known.state is not StageState.RENTING:
-        news |= {"host": "", "device": "", "path": "", "round_trip_s": None}  # another machine
+        news |= {"device": "", "path": "", "round_trip_s": None}  # another machine; which, will be told
     return _with(state, event.stage, {**_in(state, event.stage, event.state, now), **news})
 
 
@@ -178,7 +178,7 @@ def _comes_late(known: StageState, news: StageState) -> bool:
     if known is StageState.FAILED:
         return news is not StageState.RENTING
     if news in (StageState.STARTING, StageState.JOINING):
-        return _ORDER[known] > _ORDER[StageState.JOINING]
+        return _ORDER[known] > _ORDER[news]
     if news in (StageState.FETCHING, StageState.LOADING, StageState.COMPILING, StageState.LINKING):
         return _ORDER[known] >= _ORDER[StageState.READY]
     return known is StageState.STOPPED and news is StageState.STOPPING

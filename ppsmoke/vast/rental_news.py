@@ -32,7 +32,7 @@ class RentalNews:
         for instance in instances:
             stage = self._awaited.get(label_of(instance))
             if stage is not None:
-                self._news.node_state(stage, judge(instance).reason)
+                self._news.node_state(stage, judge(instance).reason, StageState.STARTING)
 
     def entry(self, entry: Entry) -> None:
         """Something was asked for, or has happened."""

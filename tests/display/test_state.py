@@ -50,6 +50,13 @@ def test_an_address_that_is_asked_for_late_does_not_hide_that_the_stage_loads() 
     assert state.stages[1].state is StageState.LOADING
 
 
+def test_a_listing_that_is_older_than_the_node_does_not_take_its_place_away() -> None:
+    state = told(RENTED, [*RENTING, (15.0, MemberSeen(None, 0, "alive", 0))])
+    state = fold(state, StageDoing(0, StageState.STARTING, "pulling the image"), 16.0)
+    assert (state.stages[0].state, state.stages[0].since) == (StageState.JOINING, 15.0)
+    assert state.stages[0].host.startswith("instance 4242")
+
+
 def test_a_member_that_comes_is_joining_and_one_that_works_stays_what_it_is() -> None:
     state = begin(LOCAL, 0.0)
     state = fold(state, MemberSeen(None, 0, "alive", 0), 1.0)
@@ -93,7 +100,11 @@ def test_a_failure_stays_in_sight_until_there_is_another_machine() -> None:
     for news in (StageState.STOPPING, StageState.STOPPED, StageState.LOADING):
         assert fold(state, StageDoing(0, news), 21.0).stages[0].detail == "its container ended"
     again = fold(state, StageDoing(0, StageState.RENTING, "being rented"), 22.0)
-    assert (again.stages[0].state, again.stages[0].host, again.stages[0].since) == (StageState.RENTING, "", 22.0)
+    assert (again.stages[0].state, again.stages[0].detail, again.stages[0].since) == (
+        StageState.RENTING,
+        "being rented",
+        22.0,
+    )
 
 
 def test_a_pause_counts_for_no_deadline_and_for_no_rate_but_for_what_machines_cost() -> None:
