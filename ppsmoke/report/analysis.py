@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
@@ -68,6 +68,17 @@ class EdgeFigures:
 
 
 @dataclass(frozen=True, slots=True)
+class MachineFigures:
+    """A rented machine, also one that failed and was replaced; `state` 'gone': verified as destroyed."""
+
+    instance: int | None
+    stage: int | None
+    price_per_hour: float | None
+    state: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Analysis:
     run_id: str
     model_id: str
@@ -92,6 +103,7 @@ class Analysis:
     prefill_shares: tuple[Share, ...]
     members: tuple[tuple[float, MemberSeen], ...]
     money: MoneySpent | None
+    machines: tuple[MachineFigures, ...]
     culprits: tuple[culprit.Culprit, ...]
     log_tail: tuple[str, ...]
     lost: int
@@ -143,6 +155,7 @@ def analyse(story: Story) -> Analysis:
         prefill_shares=tuple(prefill_shares),
         members=tuple((moment.at, event) for moment, event in story.of(MemberSeen)),
         money=_money(story),
+        machines=tuple(_machines(story)),
         culprits=tuple(culprit.culprits(story, token_shares, prefill_shares, states)),
         log_tail=tuple(tail),
         lost=story.lost,
@@ -272,6 +285,19 @@ def _money(story: Story) -> MoneySpent | None:
         if hour is not None and spent is not None:
             return MoneySpent(hour, spent)
     return story.last(MoneySpent)
+
+
+def _machines(story: Story) -> Iterator[MachineFigures]:
+    rows = (story.rental or {}).get("instances")
+    for row in rows if isinstance(rows, list) else ():
+        if isinstance(row, Mapping):
+            yield MachineFigures(
+                instance=_whole(_number(row, "id")),
+                stage=_whole(_number(row, "stage")),
+                price_per_hour=_number(row, "price_per_hour_usd"),
+                state=str(row.get("state") or "-"),
+                reason=str(row.get("reason") or ""),
+            )
 
 
 def _number(row: Mapping[str, Any], name: str) -> float | None:

@@ -18,7 +18,7 @@ from ppsmoke.report.analysis import Analysis
 from ppsmoke.report.critical_path import Link, TokenPath
 from ppsmoke.report.numbers import milliseconds, seconds, whole_seconds
 from ppsmoke.report.story import Story
-from ppsmoke.report.text import page, verdicts
+from ppsmoke.report.text import machine_row, page, verdicts
 from ppsmoke.run_events import TokenArrived
 
 _STAGE_HEAD = ("stage", "blocks", "device", "host", "boot", "load", "compile", "ready")
@@ -177,6 +177,13 @@ def _tables(a: Analysis) -> Iterable[tuple[str, str, list[str], list[list[str]],
         ["phase", "from", "took", "deadline", "option"],
         [[p.phase, seconds(p.begin), seconds(p.seconds), seconds(p.deadline_s), p.option or "-"] for p in a.phases],
         {"text": [0, 4]},
+    )
+    yield (
+        "Rented machines",
+        "Every attempt; gone: verified as destroyed",
+        ["stage", "instance", "USD an hour", "state", "why it was given up"],
+        [list(machine_row(machine)) for machine in a.machines],
+        {"text": [3, 4], "long": [4]},
     )
     yield (
         "Membership",

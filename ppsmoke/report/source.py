@@ -18,8 +18,9 @@ def read_story(directory: Path) -> Story:
     logs = {stage: log_tail(path, _TAIL_LINES) for stage, path in bundle.stage_logs.items()}
     for instance, path in bundle.instance_logs.items():
         stage = _stage_of(bundle.rental, instance)
-        if stage is not None and not logs.get(stage):
-            logs[stage] = log_tail(path, _TAIL_LINES)
+        tail = log_tail(path, _TAIL_LINES) if stage is not None else []
+        if stage is not None and tail:
+            logs[stage] = tail  # of the machine that was the stage's last
     return tell(bundle, logs, alive=is_held(directory))
 
 

@@ -6,7 +6,7 @@ import math
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 
-from ppsmoke.report.analysis import Analysis, EdgeFigures, StageFigures
+from ppsmoke.report.analysis import Analysis, EdgeFigures, MachineFigures, StageFigures
 from ppsmoke.report.numbers import milliseconds, percent, seconds, whole_seconds
 from ppsmoke.run_events import MemberSeen
 from ppsmoke.wording import columns, sentence
@@ -24,6 +24,7 @@ def page(analysis: Analysis) -> list[str]:
         _phases(analysis),
         _stages(analysis),
         _edges(analysis),
+        _machines(analysis),
         _members(analysis),
         _failure(analysis),
     ]
@@ -122,6 +123,22 @@ def _edge_row(edge: EdgeFigures) -> tuple[str, ...]:
         percent(hop.share) if hop is not None else "-",
         str(edge.changes or "-"),
     )
+
+
+def _machines(a: Analysis) -> Iterator[str]:
+    if not a.machines:
+        return
+    yield "rented machines"
+    rows: list[tuple[str, ...]] = [("stage", "instance", "USD/h", "state", "why it was given up")]
+    rows += [machine_row(machine) for machine in a.machines]
+    yield from _fitted(rows, right=lambda column: column < 3)
+
+
+def machine_row(machine: MachineFigures) -> tuple[str, ...]:
+    """Its cells: stage, instance, price, state, reason."""
+    price = "-" if machine.price_per_hour is None else f"{machine.price_per_hour:.3f}"
+    stage, instance = ("-" if number is None else str(number) for number in (machine.stage, machine.instance))
+    return stage, instance, price, machine.state, machine.reason
 
 
 def _members(a: Analysis) -> Iterator[str]:

@@ -45,6 +45,23 @@ def test_a_whole_run_on_a_page(tmp_path: Path) -> None:
     assert not any("log" in line for line in lines)
 
 
+def test_rented_machines_with_those_that_were_given_up(tmp_path: Path) -> None:
+    made = make(Recipe(remote=True))
+    row = {"id": 41, "stage": 1, "price_per_hour_usd": 0.0824, "state": "gone", "reason": "the host's disk is full"}
+    rows = [row, row | {"id": 42, "reason": None}, {"id": "what", "stage": []}, 7]
+    made.rental = {"price_per_hour_usd": 0.25, "spent_usd": 0.01, "instances": rows}
+    lines = text(made, tmp_path).splitlines()
+    assert lines[1].startswith("completed")
+    assert "0.0100 USD at most, at 0.250 USD an hour" in lines
+    place = lines.index("rented machines")
+    found = [line.split(maxsplit=4) for line in lines[place + 2 : place + 5]]
+    assert found == [
+        ["1", "41", "0.082", "gone", "the host's disk is full"],
+        ["1", "42", "0.082", "gone"],
+        ["-", "-", "-", "-"],
+    ]
+
+
 def test_a_failed_run_on_a_page(tmp_path: Path) -> None:
     lines = text(failed(), tmp_path).splitlines()
     assert lines[1].startswith("failed, exit status 1, after ")
