@@ -298,7 +298,7 @@ class ChainRun(MeshEvents):
 
     async def _provision(self) -> None:
         cluster, options = self._cluster, self._options
-        self._ends = TokenEnds(
+        self._ends = ends = TokenEnds(
             cluster.mesh,
             cluster.acceptor,
             cluster.plan,
@@ -311,8 +311,10 @@ class ChainRun(MeshEvents):
         probe_bytes = self._probe_bytes()
         provisions = [provision_stage(cluster.plan, index).replace(probe_bytes=probe_bytes) for index in indices]
         await asyncio.gather(*(cluster.tell(index, message) for index, message in enumerate(provisions)))
-        self._spawn(self._open_token_in(self._ends))
-        self._spawn(self._consume(self._ends))
+        if self._ends is not ends:
+            return  # the run ended meanwhile
+        self._spawn(self._open_token_in(ends))
+        self._spawn(self._consume(ends))
         self._spawn(self._find_entry())
         self._dispatch(machine.Provisioned())
         self._waiting.show()

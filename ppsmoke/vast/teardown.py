@@ -30,7 +30,7 @@ from ppsmoke.vast.records import Instance
 from ppsmoke.wording import columns
 
 _NEVER_MIND_S = 3600.0
-_HEAD = ("instance", "label", "state", "age", "USD/h", "USD so far")
+_HEAD = ("instance", "label", "state", "age", "USD/h", "so far")
 
 
 class Listing(Protocol):

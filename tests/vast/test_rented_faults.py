@@ -12,6 +12,7 @@ from ppsmoke.errors import LeasesLeft
 from ppsmoke.stub_model import parse_stub_model, stub_encode, stub_tokens
 from tests.vast.emulated import Emulated
 from tests.vast.rented import DEADLINES, STUB, Rented, end_machine, once, rent_and_run, send, stub_options
+from tests.vast_emulator.faults import Rule
 
 SLOW = "stub:layers=6,step_ms=300"
 HANGS_ONCE = """#!/bin/sh
@@ -96,6 +97,40 @@ def test_a_signal_gives_everything_back_with_the_logs(
     expect_nothing_left(done, tmp_path)
     assert any(line.startswith(f"{number.name}: stopping ") for line in done.watcher.lines)
     assert list((tmp_path / "logs").glob("instance-*.log"))
+
+
+PHASES = {
+    "renting": "rented instance",
+    "convergence": "instance .* is running",
+    "preparing": "Planning -> Provisioning",
+    "barrier": "Provisioning -> WaitingReady",
+    "prefill": "WaitingReady -> Running",
+    "decode": "^text ",
+    "teardown": "Running -> TearingDown",
+}
+
+
+def lose_network(cloud: Emulated) -> None:
+    """The next ten calls, whatever they ask, reach nobody."""
+    faults = cloud.service.faults
+    since = faults.counts["any"] + 1
+    faults.rules += (Rule("any", since, since + 9, "drop_before"),)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("phase", PHASES)
+def test_a_network_that_is_lost_for_a_while_in_any_phase_ends_no_run(phase: str, tmp_path: Path) -> None:
+    done = rent_and_run(tmp_path, stub_options(tmp_path, 2, SLOW), on_news=once(PHASES[phase], lose_network))
+    expect_text(done, SLOW)
+    expect_nothing_left(done, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("phase", PHASES)
+def test_ctrl_c_in_any_phase_gives_everything_back(phase: str, tmp_path: Path) -> None:
+    done = rent_and_run(tmp_path, stub_options(tmp_path, 2, SLOW), on_news=once(PHASES[phase], send(signal.SIGINT)))
+    assert done.result.exit_status == 130, done.told()
+    expect_nothing_left(done, tmp_path)
 
 
 def test_a_second_signal_destroys_without_waiting_for_logs(tmp_path: Path) -> None:

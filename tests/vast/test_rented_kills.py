@@ -63,6 +63,24 @@ def test_machines_of_a_killed_orchestrator_end_themselves(tmp_path: Path) -> Non
         assert asyncio.run(scenario()) == []
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "phase",
+    ["stage 0: instance", "Planning -> Provisioning", "Provisioning -> WaitingReady", "WaitingReady -> Running"],
+)
+def test_a_kill_in_any_phase_leaves_no_machine_after_the_orphan_timeout(phase: str, tmp_path: Path) -> None:
+    async def scenario() -> list[str]:
+        async with emulated(scale=SCALE, nodes=nodes) as cloud:
+            with orchestrator(cloud, tmp_path / "run", 5) as process:
+                await asyncio.to_thread(read_until, process, phase)
+                process.kill()
+                process.wait()
+                return await until_empty(cloud)
+
+    with machines(tmp_path) as nodes:
+        assert asyncio.run(scenario()) == []
+
+
 def test_machines_that_hear_their_orchestrator_live_longer_than_the_orphan_timeout(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with emulated(scale=SCALE, nodes=nodes) as cloud:
