@@ -346,7 +346,7 @@ def test_the_user_sees_age_state_and_cost(tmp_path: Path) -> None:
         (run,) = [x for x in await left.find() if x.scope == SCOPE]
         header, head, line, waiting = describe(run, left.wall())
         assert header == f"run {SCOPE}: ended"
-        assert head.split() == ["instance", "label", "state", "age", "USD/h", "USD", "so", "far"]
+        assert head.split() == ["instance", "label", "state", "age", "USD/h", "so", "far"]
         price = next(x.price_per_hour for x in left.cloud.service.account.ledger.lives if x.instance_id == instance_id)
         assert line.split() == [str(instance_id), label(1), "running", "2", "h", f"{price:.3f}", f"{price * 2.02:.2f}"]
         assert label(0) in waiting
