@@ -53,3 +53,22 @@ def redeploy(shop: Office, folder: Path) -> None:
     sent = shop.redeploy(**changed_code(folder / "new"))
     assert sent.status == 0, sent.err
     assert "redeployed  0.1.0  code " in sent.err
+
+
+@pytest.mark.slow
+def test_machines_that_do_not_come_back_are_given_back_and_the_stage_is_named(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    broken = "\n\ndef parse_settings(environ):\n    raise BadNodeEnvironment('it gave up')\n"
+    with (
+        machines(tmp_path) as nodes,
+        office(home, nodes=nodes, scale=SCALE) as shop,
+        shop.at_a_terminal(*HOLD, "--join-timeout", "15") as person,
+    ):
+        person.wait_for("\r\n> ")
+        sent = shop.redeploy(**changed_code(tmp_path / "new", **{"stage/settings": broken}))
+        sent.refused(1, "stage 0 did not come back with the new code within 15 s")
+        said = person.end()
+        said.refused(1, "stage 0 did not come back with the new code within 15 s", "redeploy")
+        assert said.out == f"{text('hello')}\n"
+        assert shop.alive() == set()
