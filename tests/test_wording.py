@@ -19,7 +19,7 @@ def test_an_error_says_what_happened_what_to_do_and_shows_the_log() -> None:
         log_tail=["first", "second"],
     )
     assert describe_error(error) == [
-        "error: Stage 3's worker did not answer within 5 s (phase: decode)",
+        "error: Stage 3's worker did not answer within 5 s (phase: decode) [deadline_exceeded]",
         "  fix: Raise --token-timeout",
         "  last log lines of stage 3:",
         "    | first",
@@ -29,7 +29,7 @@ def test_an_error_says_what_happened_what_to_do_and_shows_the_log() -> None:
 
 def test_a_phase_that_the_sentence_names_is_not_repeated() -> None:
     assert describe_error(DeadlineExceeded("the first token took longer than 5 s", phase="the first token")) == [
-        "error: The first token took longer than 5 s"
+        "error: The first token took longer than 5 s [deadline_exceeded]"
     ]
 
 
