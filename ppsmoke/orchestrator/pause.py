@@ -1,6 +1,8 @@
 """Ctrl-Z in a run: the stages are told before this process stops, and again when it goes on; nobody takes it for dead.
 
-The run's deadlines stand still meanwhile; a budget for rented machines does not, since they cost money all the time.
+QUIC gives a connection up that was silent for 30 s, and a process that is stopped cannot send: after a longer stop the
+edges go on over new connections. The run's deadlines stand still meanwhile; a budget for rented machines does not: they
+cost money all the time.
 """
 
 from __future__ import annotations
@@ -22,8 +24,6 @@ from ppsmoke.run_events import RunPaused, RunResumed
 
 _TELL_S = 1.0
 """For all stages to say that they have heard it. One that is not linked yet cannot."""
-LINKS_LIVE_S = 30.0
-"""After so long without a sign QUIC gives a connection up, and nothing can be sent by a process that is stopped."""
 
 
 def stop_process() -> None:
@@ -89,8 +89,7 @@ class Pause:
             self._deadline.prolong(away_s)  # what is spent and when the market was asked is told by the true clock
         else:
             stand_still(self._loop, away_s)
-        long = f"; links may not have outlived {LINKS_LIVE_S:.0f} s of it" if away_s > LINKS_LIVE_S * 0.8 else ""
-        self._view.line(f"going on after {away_s:.0f} s{long}")
+        self._view.line(f"going on after {away_s:.0f} s")
 
     async def _tell_all(self) -> None:
         await self._send_all(PauseRun(run_id=self._cluster.run_id))

@@ -510,6 +510,11 @@ class StageNode(MeshEvents):
             )
         self._spawn(self._send(message))
 
+    def link_up(self, node_id: str) -> None:
+        # Its word that it goes on may have been lost with the connection; who is stopped shakes no hands.
+        if node_id == self._orchestrator:
+            self._orchestrator_goes_on()
+
     def link_down(self, node_id: str, reason: PpError) -> None:
         # A goodbye counts at once; whether a link that broke means a death, membership finds out.
         if node_id == self._orchestrator and isinstance(reason, PeerLeft):
@@ -565,15 +570,19 @@ class StageNode(MeshEvents):
             log.warning("dropped %s from %s: it is not this run's orchestrator", message.type, self._name_of(sender))
             return
         if isinstance(message, ResumeRun):
-            log.info("the orchestrator goes on")
-            self._membership.go_on()
-            self._mesh.stopped.discard(sender)
+            self._orchestrator_goes_on()
             return
         log.info("the orchestrator's process is stopped")
         self._membership.hold()
         self._mesh.stopped.add(sender)
         run_id, stage = self._settings.run_id, self._settings.stage
         self._spawn(self._send(StagePaused(run_id=run_id, stage_index=stage, node_id=self._mesh.node_id)))
+
+    def _orchestrator_goes_on(self) -> None:
+        if self._membership.is_held:
+            log.info("the orchestrator goes on")
+            self._membership.go_on()
+            self._mesh.stopped.discard(self._orchestrator)
 
     def _admit(self, node_id: str) -> Refused | None:
         return None  # the join token was proven; what a peer may do depends on the plan

@@ -220,7 +220,12 @@ class Box:
         # The user's model cache stays; what only this machine's shell sets for Python does not count.
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PP_"))}
         cache = {name: value for name, value in os.environ.items() if name == "PP_SMOKE_CACHE"}
-        own = {"TMPDIR": str(self.tmp), "XDG_STATE_HOME": str(self.state), _MARK: self.mark}
+        own = {
+            "TMPDIR": str(self.tmp),
+            "XDG_STATE_HOME": str(self.state),
+            "XDG_CONFIG_HOME": str(self.root / "config"),  # the user's own options do not count either
+            _MARK: self.mark,
+        }
         return {**kept, **cache, **own, **(more or {})}
 
     def start(

@@ -63,6 +63,17 @@ def test_twice_and_with_the_usual_patience(box: Box) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("feedback", ["direct", "orchestrator"])
+def test_a_stop_that_no_connection_outlives(box: Box, feedback: str) -> None:
+    run = start(box, "--feedback", feedback)
+    run.wait_output()
+    stay_stopped(run, 36.0)
+    done = run.end().expect(0)
+    assert done.text == stub_text("Say hello", TOKENS, MODEL)
+    assert "connection lost, resumed after" in done.err
+
+
+@pytest.mark.slow
 def test_a_stop_while_the_nodes_start_does_no_harm(box: Box) -> None:
     run = start(box)
     run.node(MIDDLE)

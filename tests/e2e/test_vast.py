@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from fixtures.tiny_gguf import write_tiny_gguf
 from ppsmoke.models import DEFAULT_MODEL, find_model, parse_model
 from ppsmoke.request import open_model
 from ppsmoke.roles import layer_ranges
-from tests.e2e.kit import Box, Done, Program
+from tests.e2e.kit import Box, Done, Program, stub_text, wait_until
 from tests.models.kit import FileServer, Reply, Request, file_answer, file_server
 from tests.vast.emulated import KEY, Emulated, emulated
 from tests.vast.rented import SCALE, machines
@@ -65,7 +67,7 @@ def share_bytes(stages: int) -> int:
 
 
 def rent(
-    box: Box, folder: Path, *arguments: str, act: Callable[[Program], Done] | None = None
+    box: Box, folder: Path, *arguments: str, act: Callable[[Program], Done] | None = None, **how: Any
 ) -> tuple[Done, Emulated, list[str]]:
     """What the command said, and what the emulator's ledger shows alive afterwards."""
 
@@ -83,6 +85,7 @@ def rent(
                     *arguments,
                 ),
                 env={"VAST_API_KEY": KEY, "PP_SMOKE_CACHE": str(folder / "cache")},
+                **how,
             )
             done = await asyncio.to_thread(act or (lambda program: program.end(PATIENCE_S)), program)
             return done, cloud, cloud.left()
@@ -141,3 +144,24 @@ def test_an_interrupted_command_gives_its_machines_back(box: Box, tmp_path: Path
     assert left == []
     assert len(cloud.service.account.rentals) == 2 + len(cloud.foreign)
     assert done.err.count("is verified as destroyed") == 2
+
+
+@pytest.mark.slow
+def test_a_command_that_was_stopped_goes_on_with_its_machines(box: Box, tmp_path: Path) -> None:
+    """For longer than silence is borne, in mid text."""
+    model, tokens = "stub:layers=4,step_ms=20", 60
+
+    def stop_and_go_on(program: Program) -> Done:
+        program.wait_output(PATIENCE_S)
+        program.signal_group(signal.SIGTSTP)
+        program.wait_line("stopped: the machines cost money all the same")
+        wait_until("the stop", lambda: psutil.Process(program.process.pid).status() == psutil.STATUS_STOPPED)
+        time.sleep(15)
+        program.signal_group(signal.SIGCONT)
+        return program.end(PATIENCE_S)
+
+    asked = ("--num-stages", "2", "--model", model, "--max-tokens", str(tokens))
+    as_a_job = {"start_new_session": False, "process_group": 0}
+    done, _, left = rent(box, tmp_path, *asked, act=stop_and_go_on, **as_a_job)
+    assert done.expect(0).text == stub_text("Say hello", tokens, model)
+    assert left == []
