@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -136,9 +137,11 @@ class Terminal:
                 self.console.print(Traceback.from_exception(type(error), error, error.__traceback__))
 
     def bundle(self, directory: Path) -> None:
-        """Where all that is known of a run that failed lies, in one piece to copy. Also with `quiet`."""
+        """Where all that is known of a run that failed lies, in one piece to copy, and what reads it. Also with
+        `quiet`."""
         self.finish()
         self.console.say(escape(f"bundle: {directory}"))
+        self.console.say(escape(f"  to see what happened: pp-smoke-run report {shlex.quote(str(directory))}"))
 
     # ---- the display of a run
 
