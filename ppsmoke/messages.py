@@ -287,9 +287,9 @@ class ClockReply(Record):
 class StageRecords(Record):
     """What a stage recorded since the last such message, for the run's directory; see stage.recording.
 
-    Times are monotonic seconds of the stage's machine, `sent` among them. A row of `steps` has the index of its request
-    in `requests`, sequence, part, length, and the five times of StepRan; one of `events` is an object as a line of
-    events.jsonl. `steps_dropped`, `events_dropped`: how many were recorded by nobody, so far.
+    Times are monotonic seconds of the stage's machine, `sent` among them. `steps` are rows of those `requests`, see
+    step_rows; each of `events` is an object as a line of events.jsonl. `steps_dropped`, `events_dropped`: how many were
+    kept by nobody, so far.
     """
 
     type: Literal["StageRecords"] = "StageRecords"
@@ -298,7 +298,7 @@ class StageRecords(Record):
     node_id: NodeId
     sent: float
     requests: tuple[RunId, ...] = ()
-    steps: tuple[tuple[float, ...], ...] = ()
+    steps: str = ""
     events: tuple[str, ...] = ()
     steps_dropped: Count = 0
     events_dropped: Count = 0

@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from math import isfinite
 
 from ppsmoke.clock_offset import ClockOffset, Estimate, Exchange, one_way
 from ppsmoke.errors import PpError
@@ -27,11 +28,11 @@ from ppsmoke.run_events import (
     StepRan,
     event_from_json,
 )
+from ppsmoke.step_rows import RowsRefused, Step, unpack_steps
 
 _EVERY_S = 5.0
 _PROBES = 4
 _BETWEEN_S = 0.03
-_ROW = 9  # numbers of a step
 _OF_STAGES = (EdgeMeasured, MemberSeen, NoteMade, PathChanged, StageDoing)
 """What a stage may tell of; the rest is the orchestrator's to see."""
 
@@ -79,7 +80,10 @@ class StageAxis:
         """Tell the view of all of them. Raises NotNews for a row that is none."""
         stage = records.stage_index
         clock = self._clocks[stage].estimate(records.sent) or one_way(records.sent, time.monotonic())
-        steps = [_step(stage, records, row, clock) for row in records.steps]
+        try:
+            steps = [_step(stage, step, clock) for step in unpack_steps(records.requests, records.steps)]
+        except RowsRefused as refused:
+            raise NotNews(f"StageRecords with {refused}") from None
         events = [_event(text) for text in records.events]
         for step in steps:
             self._view.happened(step, Seen(stage, step.arrived, clock.within))
@@ -94,12 +98,11 @@ class StageAxis:
             self._view.happened(RecordsDropped(stage, *dropped))
 
 
-def _step(stage: int, records: StageRecords, row: Sequence[float], clock: Estimate) -> StepRan:
-    if len(row) != _ROW or not 0 <= row[0] < len(records.requests):
-        raise NotNews("StageRecords with a step that is none")
-    place, sequence, part, seq_len = (int(number) for number in row[:4])
-    arrived, began, done, back, written = (clock.ours(time) for time in row[4:])
-    return StepRan(stage, records.requests[place], sequence, part, seq_len, arrived, began, done, back, written)
+def _step(stage: int, step: Step, clock: Estimate) -> StepRan:
+    times = (step.arrived, step.began, step.done, step.back, step.written)
+    if not all(map(isfinite, times)):
+        raise RowsRefused("a step at no time")
+    return StepRan(stage, *step[:4], *map(clock.ours, times))
 
 
 def _event(text: str) -> tuple[RunEvent, float]:

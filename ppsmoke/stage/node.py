@@ -58,12 +58,12 @@ from ppsmoke.stage.heard_file import keep_touched
 from ppsmoke.stage.neighbour_paths import NeighbourPaths
 from ppsmoke.stage.new_code import NewCode, Successor
 from ppsmoke.stage.progress import Progress
-from ppsmoke.stage.recording import Step
 from ppsmoke.stage.reporting import Reporting
 from ppsmoke.stage.settings import NodeSettings
 from ppsmoke.stage.stage_worker import StageWorker
 from ppsmoke.stage.timing import StepParts, StepTimes
 from ppsmoke.stage.wiring import Wiring, WiringDeadlines
+from ppsmoke.step_rows import Step
 from ppsmoke.transport import Endpoint, Mesh, MeshEvents, Refused, TicketInvalid, parse_ticket
 from ppsmoke.transport.link import Outage
 from ppsmoke.worker_client import WorkerReady

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from typing import NamedTuple
 
 from ppsmoke.messages import StageRecords
 from ppsmoke.run_events import RunEvent, event_json
+from ppsmoke.step_rows import Step, pack_steps
 
 MOST_STEPS = 20_000
 """As many are recorded whole; of those that follow one in `THINNED`, and at no time do more wait to be sent."""
@@ -20,20 +20,6 @@ MOST_EVENTS = 2_000
 STEPS_A_MESSAGE = 500
 EVENTS_A_MESSAGE = 100
 _LONGEST_EVENT = 4_000
-
-
-class Step(NamedTuple):
-    """See StepRan; monotonic seconds."""
-
-    request_id: str
-    sequence: int
-    part: int
-    seq_len: int
-    arrived: float
-    began: float
-    done: float
-    back: float
-    written: float
 
 
 class Recording:
@@ -68,21 +54,15 @@ class Recording:
         events = [self._events.popleft() for _ in range(min(len(self._events), EVENTS_A_MESSAGE))]
         if not steps and not events:
             return None
-        places: dict[str, int] = {}
-        rows = tuple(_row(step, places.setdefault(step.request_id, len(places))) for step in steps)
+        requests, rows = pack_steps(steps)
         return StageRecords(
             run_id=run_id,
             stage_index=self._stage,
             node_id=node_id,
-            sent=round(now, 6),
-            requests=tuple(places),
+            sent=now,
+            requests=requests,
             steps=rows,
             events=tuple(events),
             steps_dropped=self._steps_dropped,
             events_dropped=self._events_dropped,
         )
-
-
-def _row(step: Step, place: int) -> tuple[float, ...]:
-    times = (round(time, 6) for time in step[4:])
-    return (place, step.sequence, step.part, step.seq_len, *times)

@@ -11,7 +11,8 @@ from contextlib import suppress
 from ppsmoke.errors import PpError
 from ppsmoke.messages import ClockProbe, ClockReply, StageRecords
 from ppsmoke.run_events import NoteMade, RunEvent
-from ppsmoke.stage.recording import Recording, Step
+from ppsmoke.stage.recording import Recording
+from ppsmoke.step_rows import Step
 
 _EVERY_S = 1.0
 _LAST_S = 1.0

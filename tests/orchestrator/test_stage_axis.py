@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from math import nan
 
 import pytest
 
@@ -22,6 +23,7 @@ from ppsmoke.run_events import (
     StepRan,
     event_json,
 )
+from ppsmoke.step_rows import Step, pack_steps
 
 RUN, NODE, REQUEST = "ab" * 16, "cd" * 32, "ef" * 16
 AHEAD = 5000.0
@@ -51,15 +53,17 @@ async def nobody(stage: int, probe: ClockProbe) -> None: ...
 
 def records(now: float, **fields: object) -> StageRecords:
     theirs = now + AHEAD
-    row = (0, 1, 0, 1, theirs - 0.5, theirs - 0.4, theirs - 0.2, theirs - 0.19, theirs - 0.18)
+    requests, rows = pack_steps(
+        [Step(REQUEST, 1, 0, 1, theirs - 0.5, theirs - 0.4, theirs - 0.2, theirs - 0.19, theirs - 0.18)]
+    )
     event = event_json(MemberSeen(0, 1, "suspect", 2), at=theirs - 0.3, source=1)
     message = StageRecords(
         run_id=RUN,
         stage_index=0,
         node_id=NODE,
         sent=theirs,
-        requests=(REQUEST,),
-        steps=(row,),
+        requests=requests,
+        steps=rows,
         events=(json.dumps(event),),
     )
     return message.replace(**fields)
@@ -119,8 +123,10 @@ def test_a_stage_that_lost_records_says_so_once() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"steps": ((0, 1, 0),)},
-        {"steps": ((5, 1, 0, 1, 1.0, 1.0, 1.0, 1.0, 1.0),)},
+        {"steps": "AAAA"},
+        {"steps": "no base64"},
+        {"requests": ()},
+        {"steps": pack_steps([Step(REQUEST, 1, 0, 1, nan, 1.0, 1.0, 1.0, 1.0)])[1]},
         {"events": ("{",)},
         {"events": ("[]",)},
         {"events": ('{"event": "note_made", "text": "no time"}',)},

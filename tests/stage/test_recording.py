@@ -7,7 +7,8 @@ import json
 from ppsmoke.messages import StageRecords, decode_message, encode_message
 from ppsmoke.run_events import MemberSeen, NoteMade, event_from_json
 from ppsmoke.stage import recording
-from ppsmoke.stage.recording import Recording, Step
+from ppsmoke.stage.recording import Recording
+from ppsmoke.step_rows import Step, unpack_steps
 from ppsmoke.transport.link import MAX_CONTROL_BYTES
 
 RUN, NODE, REQUEST = "ab" * 16, "cd" * 32, "ef" * 16
@@ -34,7 +35,7 @@ def test_steps_and_events_travel_in_order() -> None:
     read = decode_message(json.loads(json.dumps(encode_message(message))))
     assert isinstance(read, StageRecords)
     assert (read.stage_index, read.sent, read.requests) == (2, 5.0, (REQUEST, "12" * 16))
-    assert [row[:5] for row in read.steps] == [(0, 0, 0, 1, 1e6), (1, 1, 0, 1, 1e6 + 1), (0, 2, 0, 1, 1e6 + 2)]
+    assert unpack_steps(read.requests, read.steps) == [step(0), step(1, "12" * 16), step(2)]
     body = json.loads(read.events[0])
     assert (body["at"], body["source"]) == (7.5, 2)
     assert event_from_json(body) == MemberSeen(2, None, "suspect", 1, "silent")
@@ -49,7 +50,7 @@ def test_what_waits_is_bounded_and_the_rest_is_counted() -> None:
         record.event(NoteMade("x" * 100), 1.0)
     record.event(NoteMade("x" * 10_000), 1.0)
     messages = taken(record)
-    assert sum(len(message.steps) for message in messages) == recording.MOST_STEPS
+    assert sum(len(unpack_steps(message.requests, message.steps)) for message in messages) == recording.MOST_STEPS
     assert sum(len(message.events) for message in messages) == recording.MOST_EVENTS
     assert (messages[-1].steps_dropped, messages[-1].events_dropped) == (160, 4)
     for message in messages:
@@ -64,4 +65,7 @@ def test_a_long_run_goes_on_with_fewer_records() -> None:
     for sequence in range(10 * recording.THINNED):
         record.step(step(sequence))
     (message,) = taken(record)
-    assert (len(message.steps), message.steps_dropped) == (10, 10 * recording.THINNED - 10)
+    assert (len(unpack_steps(message.requests, message.steps)), message.steps_dropped) == (
+        10,
+        10 * recording.THINNED - 10,
+    )
