@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from ppsmoke.report.analysis import Analysis, analyse
 from ppsmoke.report.source import read_story
 from ppsmoke.report.text import page
 from tests.cli.kit import PATIENCE_S, command, environment, run_cli
+from tests.report.collector import ENDPOINT, collecting
 
 SHAPE = "layers=6,hidden=64"
 
@@ -26,11 +28,16 @@ def reported(directory: Path) -> Analysis:
     return analysis
 
 
-def test_a_slow_stage_of_a_real_run_is_named(tmp_path: Path) -> None:
+def test_a_slow_stage_of_a_real_run_is_named_and_its_spans_are_exported(tmp_path: Path) -> None:
     bundle, model = tmp_path / "run", f"stub:{SHAPE},step_ms=20,at_stage=1"
     options = ("--seed", "-n", "3", "--model", model, "--max-tokens", "12", "--log-dir", str(bundle))
-    done = run_cli(environment(tmp_path), *options)
+    with collecting() as collector:
+        done = run_cli(environment(tmp_path, **{ENDPOINT: collector.address}), *options)
     assert done.returncode == 0, done.stderr
+    if find_spec("opentelemetry") is None:
+        assert "the libraries are missing; pip install 'pp-smoke-run[otel]'" in done.stderr
+    else:
+        assert [path for path, _, _ in collector.got] == ["/v1/traces"]
     analysis = reported(bundle)
     found = next(culprit for culprit in analysis.culprits if culprit.about == "tokens")
     assert found.sentence.startswith("stage 1 computes ")

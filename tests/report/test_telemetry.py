@@ -3,66 +3,25 @@
 from __future__ import annotations
 
 import importlib
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from ppsmoke import telemetry
 from ppsmoke.report import otlp
+from tests.report.collector import ENDPOINT, Collector, collecting
 from tests.report.recipe import RUN_ID, Recipe, make
-
-ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
-
-
-class Collector(ThreadingHTTPServer):
-    """Keeps the bodies that are posted; answers with `status`, not before `free` is set."""
-
-    daemon_threads = True
-
-    def __init__(self, status: int = 200) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.status = status
-        self.got: list[tuple[str, str, bytes]] = []
-        self.free = threading.Event()
-        self.free.set()
-
-    @property
-    def address(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: Collector
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.server.got.append((self.path, self.headers["Content-Type"], body))
-        self.server.free.wait(60)
-        self.send_response(self.server.status)
-        self.end_headers()
-
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
 
 
 @pytest.fixture
 def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
     pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="the extra otel is not installed")
-    server = Collector()
-    monkeypatch.setenv(ENDPOINT, server.address)
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
         monkeypatch.delenv(name, raising=False)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    yield server
-    server.free.set()
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with collecting() as server:
+        monkeypatch.setenv(ENDPOINT, server.address)
+        yield server
 
 
 def exported(directory: Path, environ: dict[str, str], within_s: float = 60.0) -> list[str]:
