@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from itertools import count
 from math import isfinite
 
 from ppsmoke.clock_offset import ClockOffset, Estimate, Exchange, one_way
@@ -30,6 +31,7 @@ from ppsmoke.run_events import (
 )
 from ppsmoke.step_rows import RowsRefused, Step, unpack_steps
 
+_OFTEN_S, _OFTEN = 1.0, 6  # so that a short run has some from quiet moments too
 _EVERY_S = 5.0
 _PROBES = 4
 _BETWEEN_S = 0.03
@@ -52,14 +54,14 @@ class StageAxis:
 
     async def probe(self, stage: int) -> None:
         """Compare clocks with a stage: some times at once and when it is ready, then every few seconds, for ever."""
-        while True:
+        for number in count():
             self._now[stage].clear()
             for _ in range(_PROBES):
                 with suppress(PpError):
                     await self._ask(stage, ClockProbe(run_id=self._run_id, sent=time.monotonic()))
                 await asyncio.sleep(_BETWEEN_S)
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._now[stage].wait(), _EVERY_S)
+                await asyncio.wait_for(self._now[stage].wait(), _OFTEN_S if number < _OFTEN else _EVERY_S)
 
     def stage_ready(self, stage: int) -> None:
         """It computes no more than others do from now on, so its answers come sooner."""
