@@ -65,6 +65,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
+_LOOK = "Run pp-smoke-run report on the directory of the run: it tells what led to this, and has every stage's log."
+
 
 class PpError(Exception):
     """Base of the tree. `str()` is the sentence on what happened, without the remedy."""
@@ -138,12 +140,14 @@ class ModelFetchFailed(EnvironmentFault):
     """The model could not be fetched from where it is published."""
 
     code = "model_fetch_failed"
+    default_remedy = "Check the network and the proxy variables, or give the path of a .gguf file."
 
 
 class ModelCorrupt(EnvironmentFault):
     """A file of the model has another size or checksum than it should have."""
 
     code = "model_corrupt"
+    default_remedy = "Remove it with pp-smoke-run models remove, and fetch it again."
 
 
 class GgufMalformed(EnvironmentFault):
@@ -170,30 +174,35 @@ class ChatTemplateFailed(EnvironmentFault):
     """The model's chat template could not be applied; `--raw` does without it."""
 
     code = "chat_template_failed"
+    default_remedy = "Give --raw to send the prompt without a template."
 
 
 class CompilerUnavailable(EnvironmentFault):
     """No C compiler works here, and the CPU kernels need one."""
 
     code = "compiler_unavailable"
+    default_remedy = "Run pp-smoke-run doctor: it tells which compiler was tried, and why it does not work."
 
 
 class DeviceUnavailable(EnvironmentFault):
     """The device does not exist here or cannot compute."""
 
     code = "device_unavailable"
+    default_remedy = "Run pp-smoke-run doctor, or choose another device with --device."
 
 
 class NotEnoughMemory(EnvironmentFault):
     """A stage does not fit into the memory that is free."""
 
     code = "not_enough_memory"
+    default_remedy = "Use a smaller model, more machines, or a lower --context."
 
 
 class NotEnoughDisk(EnvironmentFault):
     """The disk has no room for the model."""
 
     code = "not_enough_disk"
+    default_remedy = "Free some disk, or put the cache elsewhere with PP_SMOKE_CACHE."
 
 
 class BadNodeEnvironment(EnvironmentFault):
@@ -212,36 +221,42 @@ class PlanInvalid(RunFailed):
     """The run's plan breaks a rule; a fault of this program."""
 
     code = "plan_invalid"
+    default_remedy = "This is a fault of pp-smoke-run: run again with --debug and report what it prints."
 
 
 class StageFaulted(RunFailed):
     """A stage reported a fault of its own."""
 
     code = "stage_faulted"
+    default_remedy = _LOOK
 
 
 class StageDied(RunFailed):
     """A stage's process ended."""
 
     code = "stage_died"
+    default_remedy = _LOOK
 
 
 class WorkerDied(RunFailed):
     """The worker process of a stage ended."""
 
     code = "worker_died"
+    default_remedy = _LOOK
 
 
 class WorkerFailed(RunFailed):
     """The worker of a stage answered a step with an error."""
 
     code = "worker_failed"
+    default_remedy = _LOOK
 
 
 class PeerLost(RunFailed):
     """A stage fell silent, or the link to it broke."""
 
     code = "peer_lost"
+    default_remedy = _LOOK
 
 
 class PeerLeft(PeerLost):
@@ -261,36 +276,42 @@ class EdgeFaulted(RunFailed):
     """What came over an edge was not what was due, or the edge ended."""
 
     code = "edge_faulted"
+    default_remedy = _LOOK
 
 
 class JoinRefused(RunFailed):
     """A node was not let into the run: another token, version or place."""
 
     code = "join_refused"
+    default_remedy = _LOOK
 
 
 class OrchestratorLost(RunFailed):
     """A node lost its orchestrator; it is the node's error."""
 
     code = "orchestrator_lost"
+    default_remedy = _LOOK
 
 
 class DeadlineExceeded(RunFailed):
     """Something took longer than its deadline; the error names stage, peer, phase and the option."""
 
     code = "deadline_exceeded"
+    default_remedy = _LOOK
 
 
 class VerifyMismatch(RunFailed):
     """One process gives other tokens than the chain did."""
 
     code = "verify_mismatch"
+    default_remedy = "Keep the directory of the run and report it: no number of stages may change the text."
 
 
 class VastFailed(RunFailed):
     """A call to vast.ai failed."""
 
     code = "vast_failed"
+    default_remedy = "Try again; vast-calls.log in the directory of the run has every call and its answer."
 
 
 class VastKeyRejected(VastFailed):
@@ -311,6 +332,7 @@ class VastRequestRefused(VastFailed):
     """vast.ai calls the request wrong."""
 
     code = "vast_request_refused"
+    default_remedy = "Check the options that the sentence is about; vast.ai names them."
 
 
 class VastRateLimited(VastFailed):
@@ -343,6 +365,7 @@ class CreateFailed(VastFailed):
     """
 
     code = "create_failed"
+    default_remedy = "Try again; vast-calls.log in the directory of the run has every call and its answer."
 
     def __init__(
         self,
@@ -363,6 +386,7 @@ class RelayUnusable(RunFailed):
     """A relay does not answer, or too slowly."""
 
     code = "relay_unusable"
+    default_remedy = "Name another relay with --relay-url."
 
 
 class NotConfirmed(RunFailed):
@@ -375,6 +399,7 @@ class TooFewOffers(RunFailed):
     """Fewer fitting machines are on offer than stages; a table says which filter removes how many."""
 
     code = "too_few_offers"
+    default_remedy = "Ask for less with --min-download, --gpu or --country, raise --max-price, or use fewer stages."
     tail_title = "what each filter removes, and what it alone"
 
 
@@ -382,6 +407,7 @@ class HostFailed(RunFailed):
     """A rented machine failed before it was ready, and no replacement was left."""
 
     code = "host_failed"
+    default_remedy = "Its log is in the directory of the run; another machine may do better, so try again."
 
 
 class LeftBehind(RunFailed):

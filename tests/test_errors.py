@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from ppsmoke import errors
-from ppsmoke.errors import Interrupted, PpError
+from ppsmoke.errors import Interrupted, PpError, RequestRejected
 
 
 def subclasses(cls: type[PpError]) -> Iterator[type[PpError]]:
@@ -87,3 +87,23 @@ def test_a_remedy_given_wins_over_the_default() -> None:
 
     assert WithDefault("x").remedy == "default"
     assert WithDefault("x", remedy="given").remedy == "given"
+
+
+_ALWAYS_SAID = {
+    "error",
+    "environment",
+    "run_failed",
+    "not_confirmed",
+    "left_behind",
+    "leases_left",
+    "bad_node_environment",
+}
+"""Whose raiser alone knows what to do."""
+
+
+def test_every_error_of_a_run_says_what_to_do_also_where_its_raiser_does_not() -> None:
+    """But an interruption, which is what the user wanted, and a refused request, which is a node's affair."""
+    for kind in TREE:
+        if kind is Interrupted or issubclass(kind, RequestRejected) or kind.code in _ALWAYS_SAID:
+            continue
+        assert kind.default_remedy, kind.code

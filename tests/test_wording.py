@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ppsmoke.errors import DeadlineExceeded
+from ppsmoke.errors import DeadlineExceeded, UsageError
 from ppsmoke.wording import columns, describe_error, sentence, short_path, size, wrap
 
 
@@ -28,8 +28,9 @@ def test_an_error_says_what_happened_what_to_do_and_shows_the_log() -> None:
 
 
 def test_a_phase_that_the_sentence_names_is_not_repeated() -> None:
-    assert describe_error(DeadlineExceeded("the first token took longer than 5 s", phase="the first token")) == [
-        "error: The first token took longer than 5 s [deadline_exceeded]"
+    assert describe_error(UsageError("the first token took longer than 5 s", phase="the first token")) == [
+        "error: The first token took longer than 5 s [usage]",
+        "  fix: See pp-smoke-run --help",
     ]
 
 

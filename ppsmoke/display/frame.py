@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass
 
@@ -188,7 +189,9 @@ def _aligned(rows: list[list[Text]], paper: Paper) -> list[Text]:
     for row in rows:
         line = Text()
         for column, (cell, width) in enumerate(zip(row, widths, strict=True)):
-            if width:
+            if column == 5 and not any(row[6:]):
+                line.append(_GAP).append_text(cell)  # nothing follows: it may be longer than its column
+            elif width:
                 line.append(_GAP if line else "").append_text(_fitted(cell, width, right=column in right))
         lines.append(line)
     return lines
@@ -209,7 +212,7 @@ def _fitted(cell: Text, width: int, *, right: bool) -> Text:
 def _what(stage: StageView, paper: Paper) -> Text:
     """How far the stage is, or what it has come to."""
     if stage.state is StageState.FAILED:
-        return Text(stage.detail, "red")
+        return Text(re.sub(rf"^stage {stage.index}(: |'s )", "", stage.detail), "red")
     if stage.done is not None and stage.total:
         return _progress(stage, 20 if paper.width >= _WIDE else 10)
     if not stage.prepared:
@@ -237,7 +240,7 @@ def _progress(stage: StageView, bar_cells: int) -> Text:
 
 def _way(stage: StageView, state: DisplayState, paper: Paper) -> Text:
     """The path to the next stage and its round trip."""
-    if not stage.path:
+    if not stage.path or stage.state is StageState.FAILED:
         return Text()
     target = (stage.index + 1) % len(state.stages)
     trip = "" if stage.round_trip_s is None else f" {_milliseconds(stage.round_trip_s)}"

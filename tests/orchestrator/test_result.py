@@ -72,7 +72,7 @@ def test_the_json_object_of_a_run_that_failed_early_is_whole() -> None:
         "stage": 1,
         "phase": "Running",
         "message": "stage 1's node was killed by SIGKILL",
-        "remedy": None,
+        "remedy": StageDied.default_remedy,
     }
     assert body["tokens"] == []
     assert body["finish_reason"] is None
