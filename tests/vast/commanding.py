@@ -9,6 +9,7 @@ import pty
 import re
 import select
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -21,6 +22,11 @@ from tests.cli.kit import PATIENCE_S, command, environment
 from tests.vast.emulated import KEY, SCALE, Emulated, emulated
 from tests.vast_emulator.nodes import Nodes
 
+_WITH_TERMINAL = """
+import fcntl, os, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
 STUB = ("--model", "stub:layers=6", "--prompt", "hello")
 
 
@@ -83,10 +89,10 @@ class Office:
 
     @contextmanager
     def at_a_terminal(self, *arguments: str) -> Iterator[Person]:
-        """With stdin and stderr on a terminal."""
+        """With stdin and stderr on a terminal, which is the session's own: who closes it hangs up."""
         ours, theirs = pty.openpty()
         process = subprocess.Popen(
-            self.arguments(*arguments),
+            [sys.executable, "-S", "-c", _WITH_TERMINAL, *self.arguments(*arguments)],
             env=self.environment(TERM="dumb", COLUMNS="80"),
             stdin=theirs,
             stdout=subprocess.PIPE,
@@ -95,12 +101,13 @@ class Office:
             start_new_session=True,
         )
         os.close(theirs)
+        person = Person(process, ours)
         try:
             with process:
-                yield Person(process, ours)
+                yield person
         finally:
             process.kill()
-            os.close(ours)
+            person.hang_up()
 
     def calls(self, kind: str) -> int:
         """How many calls of a kind the service heard."""
@@ -131,7 +138,7 @@ class Person:
     def __init__(self, process: subprocess.Popen[str], terminal: int) -> None:
         self.process = process
         self.seen = ""
-        self._terminal = terminal
+        self._terminal: int | None = terminal
 
     def wait_for(self, text: str) -> None:
         """Read on until it was shown."""
@@ -140,7 +147,14 @@ class Person:
             assert time.monotonic() < end, self.seen
             assert self._read(1.0), f"it ended without {text!r}: {self.seen}"
 
+    def hang_up(self) -> None:
+        """Close the terminal. Safe to call twice."""
+        if self._terminal is not None:
+            os.close(self._terminal)
+            self._terminal = None
+
     def types(self, text: str) -> None:
+        assert self._terminal is not None
         os.write(self._terminal, text.encode())
 
     def end(self) -> Said:
@@ -153,6 +167,8 @@ class Person:
 
     def _read(self, wait_s: float) -> bool:
         """False at the end."""
+        if self._terminal is None:
+            return False
         if not select.select([self._terminal], [], [], wait_s)[0]:
             return True
         data = b""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pytest
 
 from ppsmoke.bundle.reader import read_bundle
 from ppsmoke.run_events import ErrorSeen, MoneySpent, RunEnded
@@ -178,4 +179,21 @@ def test_the_key_is_in_no_childs_environment_or_arguments(tmp_path: Path) -> Non
         person.process.terminate()
         said = person.end()
         assert said.status == 143, said.err
+        assert shop.alive() == set()
+
+
+@pytest.mark.slow
+def test_a_terminal_that_is_closed_ends_the_run_and_leaves_no_machine(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    slow = ("--vastai", "-n", "2", "--model", "stub:layers=6,step_ms=100", "--max-tokens", "200", "--yes")
+    with (
+        machines(tmp_path) as nodes,
+        office(home, nodes=nodes, scale=SCALE) as shop,
+        shop.at_a_terminal(*slow) as person,
+    ):
+        person.wait_for("stage 1  blocks")
+        assert len(shop.alive()) == 2
+        person.hang_up()
+        assert person.end().status == 129
         assert shop.alive() == set()
