@@ -87,6 +87,12 @@ class OptionsGroup(TyperGroup):
             return settings  # which is an error, and not the settings'
         return {name: setting for name, setting in settings.items() if has_place(name, modes[0])}
 
+    def settings_elsewhere(self, ctx: Any, environ: Mapping[str, str]) -> list[str]:
+        """The places of all options that are set in the environment and the config file. Raises UsageError."""
+        shapes = option_shapes(self.get_params(ctx))
+        layers = (environment_settings(shapes, environ), self._config(shapes, Invocation(environ), None))
+        return [setting.origin for layer in layers for setting in layer.values()]
+
     def _config(self, shapes: Sequence[OptionShape], invocation: Invocation, written: str | None) -> Settings:
         chosen = written or invocation.environ.get(_CONFIG_VARIABLE)
         path = Path(chosen).expanduser() if chosen else default_config(invocation.environ)

@@ -96,6 +96,7 @@ def _checks(probe: ProbeProcess) -> Iterator[Check]:
     yield Check("model", _IMPORT_S, checks.check_model)
     yield Check("memory", _IMPORT_S, checks.check_memory)
     yield Check("logs", _QUICK_S, checks.check_logs)
+    yield Check("options", _QUICK_S, lambda: checks.options_finding(os.environ))
     yield Check("vast.ai", _QUICK_S, lambda: checks.vast_key_finding(os.environ))
 
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ppsmoke import __version__
-from ppsmoke.errors import EnvironmentFault
+from ppsmoke.errors import EnvironmentFault, UsageError
 from ppsmoke.roles import layer_ranges
 from ppsmoke.vast.api_key import key_files
 from ppsmoke.wording import size
@@ -277,6 +277,17 @@ def _why_not_writable(folder: Path) -> str | None:
 
 def _deepest_existing(folder: Path) -> Path:
     return next(path for path in (folder, *folder.absolute().parents) if os.path.lexists(path))
+
+
+def options_finding(env: Mapping[str, str]) -> Finding:
+    """Which options are set beside the command line; their places, not their values."""
+    typer, cli = importlib.import_module("typer"), importlib.import_module("ppsmoke.cli")
+    group = typer.main.get_command(cli.app)
+    try:
+        places = group.settings_elsewhere(typer.Context(group), env)
+    except UsageError as error:
+        return Finding(Status.FAIL, error.what, error.remedy)
+    return Finding(Status.OK, "; ".join(places) or "none is set in the environment or a config file")
 
 
 def vast_key_finding(env: Mapping[str, str]) -> Finding:

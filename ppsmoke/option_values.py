@@ -143,7 +143,8 @@ def _from_toml(shape: OptionShape, value: Any, place: str) -> str | bool | tuple
             return (value,) if shape.kind is Kind.TEXTS else value
         case Kind.TEXTS, list() if all(isinstance(item, str) for item in value):
             return tuple(value)
-    raise UsageError(f"{place} is {shape.kind.value}, not {_named(value)}", remedy="See pp-smoke-run --help-all.")
+    shown = "that" if shape.kind in (Kind.TEXT, Kind.TEXTS) and not isinstance(value, list | dict) else _named(value)
+    raise UsageError(f"{place} is {shape.kind.value}, not {shown}", remedy="See pp-smoke-run --help-all.")
 
 
 def _named(value: Any) -> str:

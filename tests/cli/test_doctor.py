@@ -17,14 +17,14 @@ import psutil
 import pytest
 
 from ppsmoke.doctor import Check, describe, run_check
-from ppsmoke.doctor_checks import PINNED, Finding, Status, vast_key_finding
+from ppsmoke.doctor_checks import PINNED, Finding, Status, options_finding, vast_key_finding
 from ppsmoke.doctor_probe import ProbeProcess, compiler_finding, device_finding
 from ppsmoke.errors import DeviceUnavailable, NotEnoughDisk
 from tests.cli.kit import PATIENCE_S, command, environment, run_cli
 
 CHECKS = [
     *("version", "platform", "iroh", "tinygrad", "libraries", "compiler", "device"),
-    *("ports", "relay", "cache", "model", "memory", "logs", "vast.ai"),
+    *("ports", "relay", "cache", "model", "memory", "logs", "options", "vast.ai"),
 ]
 SECRET = "0123456789abcdef-never-printed"
 
@@ -251,3 +251,15 @@ def test_pinned_versions_are_those_of_the_package() -> None:
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
     pinned = dict(line.split("==") for line in project["dependencies"] if "==" in line)
     assert pinned == PINNED
+
+
+def test_options_that_are_set_elsewhere_are_told_by_their_places(tmp_path: Path) -> None:
+    file = tmp_path / "my.toml"
+    file.write_text("seed = true\napi-key = 'hush'\n")
+    found = options_finding({"PP_NUM_STAGES": "3", "PP_CONFIG": str(file), "HOME": str(tmp_path)})
+    assert found.status is Status.OK
+    assert found.found == f"PP_NUM_STAGES; {file} line 1: seed; {file} line 2: api-key"
+    file.write_text("sede = true")
+    found = options_finding({"PP_CONFIG": str(file), "HOME": str(tmp_path)})
+    assert (found.status, found.remedy) == (Status.FAIL, "Did you mean seed?")
+    assert options_finding({"HOME": str(tmp_path)}).found.startswith("none")

@@ -66,6 +66,7 @@ def test_a_config_file_has_a_key_for_each_option() -> None:
         ("teardown = true", "my.toml line 6: teardown has no place in a config file: it is no way to run"),
         ('num-stages = "3"', "my.toml line 6: num-stages is a number, not the text '3'"),
         ("num-stages = true", "my.toml line 6: num-stages is a number, not true"),
+        ("model = 12345", "my.toml line 6: model is text in quotes, not that"),
         ("vastai = 1", "my.toml line 6: vastai is true or false, not the number 1"),
         ("gpu = [1]", "my.toml line 6: gpu is text in quotes, or a list of it, not a list"),
         ("gpu.name = 'x'", "my.toml line 6: gpu is text in quotes, or a list of it, not a table"),
