@@ -11,6 +11,7 @@ from typing import Any
 from ppsmoke.report import culprit
 from ppsmoke.report.critical_path import Share, TokenPath, decode_paths, prefill_path, shares
 from ppsmoke.report.ending import Ending, ending
+from ppsmoke.report.outlier import slowest_token
 from ppsmoke.report.story import Story
 from ppsmoke.report.timeline import PhaseSpan, StateSpan, joined_at, phases, stage_states
 from ppsmoke.run_events import (
@@ -19,6 +20,7 @@ from ppsmoke.run_events import (
     MoneySpent,
     PathChanged,
     PromptInjected,
+    RecordsDropped,
     StageIsReady,
     StagePlaced,
     StepRan,
@@ -107,6 +109,7 @@ class Analysis:
     culprits: tuple[culprit.Culprit, ...]
     log_tail: tuple[str, ...]
     lost: int
+    steps_dropped: int
 
     def as_json(self) -> dict[str, Any]:
         """Without single tokens' paths, which are in the trace."""
@@ -127,6 +130,8 @@ def analyse(story: Story) -> Analysis:
     prefill_shares = shares([prefill]) if prefill is not None else []
     edges = _edges(story, token_shares)
     states, phase_spans = stage_states(story), phases(story)
+    blamed = [*culprit.culprits(story, token_shares, prefill_shares, states), slowest_token(story, paths)]
+    dropped = {event.stage: event.steps for _, event in story.of(RecordsDropped)}
     end = ending(story, states)
     gaps = _gaps(story)
     told = _told_rate(story)
@@ -156,9 +161,10 @@ def analyse(story: Story) -> Analysis:
         members=tuple((moment.at, event) for moment, event in story.of(MemberSeen)),
         money=_money(story),
         machines=tuple(_machines(story)),
-        culprits=tuple(culprit.culprits(story, token_shares, prefill_shares, states)),
+        culprits=tuple(found for found in blamed if found is not None),
         log_tail=tuple(tail),
         lost=story.lost,
+        steps_dropped=sum(dropped.values()),
     )
 
 

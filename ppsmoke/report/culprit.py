@@ -36,7 +36,7 @@ _DOING = {
 class Culprit:
     """`place`: the stage or edge that stands out, None where none does; `share`: its part of the whole."""
 
-    about: Literal["start", "prompt", "tokens"]
+    about: Literal["start", "prompt", "tokens", "slowest"]
     sentence: str
     place: Place | None = None
     share: float | None = None

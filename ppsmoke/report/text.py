@@ -56,6 +56,8 @@ def _head(a: Analysis) -> Iterator[str]:
         yield from _wrapped(", ".join(rate))
     if a.money is not None:
         yield f"{a.money.so_far:.4f} USD at most, at {a.money.per_hour:.3f} USD an hour"
+    if a.steps_dropped:
+        yield f"{a.steps_dropped} steps were too many to be recorded"
     if a.lost:
         yield f"{a.lost} lines of the records could not be read"
 

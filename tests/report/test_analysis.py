@@ -11,7 +11,16 @@ from ppsmoke.bundle.folder import RunFolder
 from ppsmoke.report.analysis import Analysis, analyse
 from ppsmoke.report.culprit import Culprit
 from ppsmoke.report.source import read_story
-from ppsmoke.run_events import ErrorSeen, MemberSeen, StageDoing, StagePace, StageState
+from ppsmoke.run_events import (
+    ErrorSeen,
+    MemberSeen,
+    PathChanged,
+    RecordsDropped,
+    StageDoing,
+    StagePace,
+    StageState,
+    StepRan,
+)
 from tests.report.recipe import Made, Recipe, begin, fail, make, prepare, serve
 
 
@@ -105,6 +114,33 @@ def test_an_edge_is_named_with_doubt_where_clocks_agree_less_well_than_it_is_slo
         assert found.startswith("edge 1 -> 2")
         doubts[remote, within] = found.partition("; their clocks")[2]
     assert doubts == {(False, 0.01): "", (True, 0.01): " agree to 20.0 ms only", (True, 0.001): ""}
+
+
+def test_the_slowest_token_is_told_with_what_happened_meanwhile(tmp_path: Path) -> None:
+    made = make(Recipe())
+    late = 1.5
+
+    def shifted(span: StepRan) -> StepRan:
+        if (span.sequence, span.stage) < (7, 2):
+            return span
+        names = ("arrived", "began", "done", "back", "written")
+        return replace(span, **{name: getattr(span, name) + late for name in names})
+
+    sent = next(span.written for span in made.spans if (span.sequence, span.stage) == (7, 1))
+    made.spans = [shifted(span) for span in made.spans]
+    made.add(sent + 1.0, PathChanged(1, 2, "direct", "relay", 1.2))
+    made.add(sent + 1.1, MemberSeen(None, 2, "suspect", 0))
+    made.add(sent + 1.2, RecordsDropped(2, 17, 0))
+    analysis = analysed(made, tmp_path)
+    assert about(analysis, "slowest").sentence == (
+        "token 7 took 1.5 s, others 11.2 ms: 1.5 s of it edge 1 -> 2 in the hop; "
+        "meanwhile its path changed from direct to relay, nothing passed for 1.2 s; meanwhile stage 2 was suspected"
+    )
+    assert analysis.steps_dropped == 17
+
+
+def test_without_a_token_that_stands_out_none_is_called_slow(tmp_path: Path) -> None:
+    assert "slowest" not in [found.about for found in analysed(make(Recipe()), tmp_path).culprits]
 
 
 def test_the_way_to_the_first_token_goes_through_what_was_awaited_last(tmp_path: Path) -> None:
