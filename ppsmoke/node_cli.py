@@ -88,7 +88,7 @@ async def _run(settings: NodeSettings) -> Successor | None:
     sys.setswitchinterval(0.00005)
     key = bytes.fromhex(settings.node_key) if settings.node_key else secrets.token_bytes(32)
     node = StageNode(settings, secret_key=key, announce=_announce)
-    logging.getLogger().addHandler(ReportedLog(node.happened))
+    logging.getLogger().addHandler(ReportedLog(node.reporting))
     if settings.lifeline:
         threading.Thread(target=_watch_lifeline, args=(node, asyncio.get_running_loop()), daemon=True).start()
     await node.run()

@@ -51,7 +51,6 @@ from ppsmoke.messages import (
 from ppsmoke.objects import StreamObject, begins_request
 from ppsmoke.paths.watch import PathKind
 from ppsmoke.roles import Role
-from ppsmoke.run_events import MemberSeen, NoteMade, RunEvent
 from ppsmoke.stage import machine
 from ppsmoke.stage.actor import Reset, StageActor, Work
 from ppsmoke.stage.heard_file import keep_touched
@@ -100,7 +99,7 @@ class StageNode(MeshEvents):
         self._stepping = threading.Lock()  # the machine is stepped by the loop and by the data threads
         self._wiring: Wiring | None = None
         self._times = StepTimes()
-        self._reporting = Reporting(stage=settings.stage, run_id=settings.run_id, send=self._deliver)
+        self.reporting = Reporting(stage=settings.stage, run_id=settings.run_id, send=self._deliver)
         self._provisioned_at = 0.0
         self._worker_ready: WorkerReady | None = None
         self._paths: NeighbourPaths | None = None
@@ -170,7 +169,7 @@ class StageNode(MeshEvents):
             else:
                 self._starting = self._spawn(self._worker.start())
             await self._register(stage_name(settings.stage))
-            self._spawn(self._reporting.run(self._mesh.node_id))
+            self._spawn(self.reporting.run(self._mesh.node_id))
             await self._ended
         finally:
             await self._shut_down()
@@ -236,7 +235,7 @@ class StageNode(MeshEvents):
             after = self._state.phase
         if after is not before and {before, after} != _STEPPING:
             log.info("%s -> %s", before.value, after.value)
-            self.happened(NoteMade(f"{before.value} -> {after.value}", "detail"))
+            self.reporting.note(f"{before.value} -> {after.value}", "detail")
         return actions
 
     def _perform(self, action: machine.Action) -> None:
@@ -393,7 +392,7 @@ class StageNode(MeshEvents):
         )
         self._times.add(parts, arrived, is_prefill=obj.sequence == 0)
         times = (arrived, stamps.began, stamps.done, stamps.back, written)
-        self._reporting.step(Step(obj.request_id, obj.sequence, obj.part, obj.seq_len, *times))
+        self.reporting.step(Step(obj.request_id, obj.sequence, obj.part, obj.seq_len, *times))
 
     # ---- new code
 
@@ -430,7 +429,7 @@ class StageNode(MeshEvents):
         self._dispatch(machine.WorkerReset())
 
     async def _emit_fault(self, fault: machine.EmitFault) -> None:
-        await self._reporting.flush(self._mesh.node_id)
+        await self.reporting.flush(self._mesh.node_id)
         await self._send(
             StageFault(
                 run_id=fault.run_id,
@@ -445,7 +444,7 @@ class StageNode(MeshEvents):
         )
 
     async def _emit_stopped(self, run_id: str) -> None:
-        await self._reporting.flush(self._mesh.node_id)
+        await self.reporting.flush(self._mesh.node_id)
         await self._send(
             StageStopped(
                 run_id=run_id,
@@ -478,10 +477,6 @@ class StageNode(MeshEvents):
         await self._mesh.close(self._state.fault or "stopped", deadline_s=_CLOSE_S)
 
     # ---- links
-
-    def happened(self, event: RunEvent) -> None:
-        """Something that this stage saw, for the run's records; from any thread."""
-        self._reporting.happened(event)
 
     async def _deliver(self, message: StageMessage) -> None:
         send_s = max(_FAR_SEND_S if self._settings.far else _SEND_S, self._settings.silence_limit)
@@ -522,8 +517,7 @@ class StageNode(MeshEvents):
 
     def _member_changed(self, before: Member | None, member: Member) -> None:
         if before is None or (before.state, before.incarnation) != (member.state, member.incarnation):
-            seen = (member.stage_index, member.state, member.incarnation, member.reason)
-            self.happened(MemberSeen(self._settings.stage, *seen))
+            self.reporting.member_seen(member)
         if member.node_id == self._orchestrator and member.state in ("dead", "left"):
             self._orchestrator_gone(member.reason)
 
@@ -550,7 +544,7 @@ class StageNode(MeshEvents):
             case StopRun(run_id=run_id, reason=reason):
                 self._dispatch(machine.StopReceived(node_id, run_id, reason))
             case ClockProbe() if node_id == self._orchestrator:
-                self._spawn(self._reporting.answer(decoded, self._mesh.node_id))
+                self._spawn(self.reporting.answer(decoded, self._mesh.node_id))
             case FetchCode() | RestartNode() if node_id != self._orchestrator or decoded.run_id != self._state.run_id:
                 log.warning("refused %s from %s", decoded.type, self._name_of(node_id))
             case FetchCode():

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 from collections import deque
+from collections.abc import Mapping
+from typing import Any
 
 from ppsmoke.messages import StageRecords
-from ppsmoke.run_events import RunEvent, event_json
 from ppsmoke.step_rows import Step, pack_steps
 
 MOST_STEPS = 20_000
@@ -40,9 +41,10 @@ class Recording:
         else:
             self._steps.append(step)
 
-    def event(self, event: RunEvent, at: float) -> None:
-        """`at`: monotonic seconds."""
-        text = json.dumps(event_json(event, at=at, source=self._stage))
+    def event(self, name: str, fields: Mapping[str, Any], at: float) -> None:
+        """An event of run_events by its name in a file; `at`: monotonic seconds. A node does without the classes of all
+        events, which take a while to load."""
+        text = json.dumps({"at": round(at, 6), "source": self._stage, "event": name, **fields})
         if len(self._events) >= MOST_EVENTS or len(text) > _LONGEST_EVENT:
             self._events_dropped += 1
         else:

@@ -7,10 +7,11 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from typing import Literal
 
 from ppsmoke.errors import PpError
+from ppsmoke.membership import Member
 from ppsmoke.messages import ClockProbe, ClockReply, StageRecords
-from ppsmoke.run_events import NoteMade, RunEvent
 from ppsmoke.stage.recording import Recording
 from ppsmoke.step_rows import Step
 
@@ -25,7 +26,7 @@ class Reporting:
     """Of one stage. `send` delivers a message to the orchestrator; its PpErrors are nobody's fault here: what could not
     be sent is lost, and whoever watches over the link tells of it.
 
-    `happened` may be called from any thread; the rest is the event loop's, but for `step`.
+    `note` may be called from any thread; the rest is the event loop's, but for `step`.
     """
 
     def __init__(self, *, stage: int, run_id: str, send: Send) -> None:
@@ -38,8 +39,20 @@ class Reporting:
         """In the data thread, between two steps: no more than an append."""
         self._recording.step(step)
 
-    def happened(self, event: RunEvent) -> None:
-        self._recording.event(event, time.monotonic())
+    def note(self, text: str, level: Literal["detail", "warning"]) -> None:
+        """See NoteMade."""
+        self._recording.event("note_made", {"text": text[:_LONGEST_NOTE], "level": level}, time.monotonic())
+
+    def member_seen(self, member: Member) -> None:
+        """See MemberSeen: this member changed."""
+        seen = {
+            "seen_by": self._stage,
+            "member": member.stage_index,
+            "state": member.state,
+            "incarnation": member.incarnation,
+            "reason": member.reason,
+        }
+        self._recording.event("member_seen", seen, time.monotonic())
 
     async def run(self, node_id: str) -> None:
         """Send what there is once a second, for ever."""
@@ -80,9 +93,9 @@ class Reporting:
 class ReportedLog(logging.Handler):
     """Warnings of the node's log, as events. For the root logger of a process with one node."""
 
-    def __init__(self, happened: Callable[[RunEvent], None]) -> None:
+    def __init__(self, reporting: Reporting) -> None:
         super().__init__(logging.WARNING)
-        self._happened = happened
+        self._reporting = reporting
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._happened(NoteMade(record.getMessage()[:_LONGEST_NOTE], "warning"))
+        self._reporting.note(record.getMessage(), "warning")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from ppsmoke.messages import StageRecords, decode_message, encode_message
-from ppsmoke.run_events import MemberSeen, NoteMade, event_from_json
+from ppsmoke.run_events import NoteMade, event_from_json
 from ppsmoke.stage import recording
 from ppsmoke.stage.recording import Recording
 from ppsmoke.step_rows import Step, unpack_steps
@@ -30,7 +30,7 @@ def test_steps_and_events_travel_in_order() -> None:
     record.step(step(0))
     record.step(step(1, "12" * 16))
     record.step(step(2))
-    record.event(MemberSeen(2, None, "suspect", 1, "silent"), 7.5)
+    record.event("note_made", {"text": "x", "level": "detail"}, 7.5)
     (message,) = taken(record)
     read = decode_message(json.loads(json.dumps(encode_message(message))))
     assert isinstance(read, StageRecords)
@@ -38,7 +38,7 @@ def test_steps_and_events_travel_in_order() -> None:
     assert unpack_steps(read.requests, read.steps) == [step(0), step(1, "12" * 16), step(2)]
     body = json.loads(read.events[0])
     assert (body["at"], body["source"]) == (7.5, 2)
-    assert event_from_json(body) == MemberSeen(2, None, "suspect", 1, "silent")
+    assert event_from_json(body) == NoteMade("x", "detail")
     assert taken(record) == []
 
 
@@ -47,8 +47,8 @@ def test_what_waits_is_bounded_and_the_rest_is_counted() -> None:
     for sequence in range(recording.MOST_STEPS + 160):
         record.step(step(sequence))
     for _ in range(recording.MOST_EVENTS + 3):
-        record.event(NoteMade("x" * 100), 1.0)
-    record.event(NoteMade("x" * 10_000), 1.0)
+        record.event("note_made", {"text": "x" * 100}, 1.0)
+    record.event("note_made", {"text": "x" * 10_000}, 1.0)
     messages = taken(record)
     assert sum(len(unpack_steps(message.requests, message.steps)) for message in messages) == recording.MOST_STEPS
     assert sum(len(message.events) for message in messages) == recording.MOST_EVENTS

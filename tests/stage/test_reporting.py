@@ -1,11 +1,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
+from dataclasses import fields
+from typing import Any
 
 from ppsmoke.errors import PeerLost
+from ppsmoke.membership import Member
 from ppsmoke.messages import ClockProbe, ClockReply, StageRecords
-from ppsmoke.run_events import NoteMade
+from ppsmoke.run_events import MemberSeen, NoteMade, event_from_json
 from ppsmoke.stage import reporting
 from ppsmoke.stage.reporting import ReportedLog, Reporting
 
@@ -33,7 +37,7 @@ def test_what_is_left_is_sent_before_the_end() -> None:
         link = Link()
         reports = Reporting(stage=1, run_id=RUN, send=link.send)
         for index in range(250):
-            reports.happened(NoteMade(f"note {index}"))
+            reports.note(f"note {index}", "detail")
         await reports.flush(NODE)
         assert sum(len(message.events) for message in link.sent if isinstance(message, StageRecords)) == 250
         await reports.flush(NODE)
@@ -46,12 +50,12 @@ def test_a_link_that_takes_nothing_holds_nobody_up() -> None:
     async def run() -> None:
         link = Link()
         reports = Reporting(stage=1, run_id=RUN, send=link.send)
-        reports.happened(NoteMade("lost"))
+        reports.note("lost", "detail")
         link.broken = True
         await reports.flush(NODE)
         await reports.answer(ClockProbe(run_id=RUN, sent=1.0), NODE)
         link.broken, link.stuck = False, True
-        reports.happened(NoteMade("stuck"))
+        reports.note("stuck", "detail")
         await asyncio.wait_for(reports.flush(NODE), 20 * reporting._LAST_S)
         assert link.sent == []
 
@@ -70,14 +74,31 @@ def test_a_probe_is_answered_with_our_clock() -> None:
     asyncio.run(run())
 
 
-def test_a_warning_of_the_log_is_an_event() -> None:
-    found: list[object] = []
-    logger = logging.getLogger("ppsmoke.test_reporting")
-    handler = ReportedLog(found.append)
-    logger.addHandler(handler)
-    try:
-        logger.warning("no %s", "peer")
-        logger.info("nothing")
-    finally:
-        logger.removeHandler(handler)
-    assert found == [NoteMade("no peer", "warning")]
+def test_what_a_stage_tells_are_events_of_the_run() -> None:
+    async def run() -> None:
+        link = Link()
+        reports = Reporting(stage=1, run_id=RUN, send=link.send)
+        logger = logging.getLogger("ppsmoke.test_reporting")
+        handler = ReportedLog(reports)
+        logger.addHandler(handler)
+        try:
+            logger.warning("no %s", "peer")
+            logger.info("nothing")
+        finally:
+            logger.removeHandler(handler)
+        reports.member_seen(Member("cd" * 32, "dead", "ticket", 0, reason="silent", incarnation=3))
+        await reports.flush(NODE)
+        (message,) = link.sent
+        assert isinstance(message, StageRecords)
+        bodies = [json.loads(text) for text in message.events]
+        assert [event_from_json(body) for body in bodies] == [
+            NoteMade("no peer", "warning"),
+            MemberSeen(1, 0, "dead", 3, "silent"),
+        ]
+        assert all(set(body) - {"at", "source", "event"} == fields_of(event_from_json(body)) for body in bodies)
+
+    asyncio.run(run())
+
+
+def fields_of(event: Any) -> set[str]:
+    return {field.name for field in fields(event)}
