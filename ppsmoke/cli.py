@@ -436,7 +436,10 @@ def doctor(
 
 @app.command()
 def report(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The directory that a run left: its bundle.")],
+    directory: Annotated[
+        Path | None,
+        typer.Argument(metavar="DIR", help="The directory that a run left; default: that of the newest run."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The analysis as one JSON object on stdout.")] = False,
     html: Annotated[
         Path | None, typer.Option("--html", metavar="FILE", help="Also write a page with the timeline of every stage.")

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
-from ppsmoke.errors import EnvironmentFault
+from ppsmoke.bundle.names import ENVIRONMENT
+from ppsmoke.errors import EnvironmentFault, UsageError
+from ppsmoke.logs import state_dir
 from ppsmoke.report.analysis import analyse
 from ppsmoke.report.html import html_page
 from ppsmoke.report.source import read_story
@@ -13,12 +16,13 @@ from ppsmoke.report.text import page
 from ppsmoke.report.trace import trace_json
 
 
-def report_command(directory: Path, *, as_json: bool, html: Path | None, trace: Path | None) -> int:
+def report_command(directory: Path | None, *, as_json: bool, html: Path | None, trace: Path | None) -> int:
     """Print the page of text (or the analysis as one object), and write the files that are asked for.
 
-    Raises UsageError for a directory that is no run's, EnvironmentFault where a file cannot be written.
+    Without a directory it is the newest run's in the usual place. Raises UsageError where there is none and for one
+    that is no run's, EnvironmentFault where a file cannot be written.
     """
-    story = read_story(directory)
+    story = read_story(directory if directory is not None else _newest())
     analysis = analyse(story)
     if html is not None:
         _write(html, html_page(story, analysis))
@@ -29,6 +33,16 @@ def report_command(directory: Path, *, as_json: bool, html: Path | None, trace: 
     else:
         print("\n".join(page(analysis)), flush=True)
     return 0
+
+
+def _newest() -> Path:
+    runs = state_dir(os.environ) / "runs"
+    found = [path for path in runs.glob("*") if (path / ENVIRONMENT).is_file()]
+    if not found:
+        raise UsageError(
+            f"no run has left anything in {runs}", remedy="Give the directory: what --log-dir said, or the run printed."
+        )
+    return max(found, key=lambda path: (path / ENVIRONMENT).stat().st_mtime)
 
 
 def _write(path: Path, text: str) -> None:

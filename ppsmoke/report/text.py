@@ -13,6 +13,7 @@ from ppsmoke.wording import columns, sentence
 
 WIDTH = 80
 _MEMBER_LINES = 8
+_PHASE_LINES = 14
 _START_HEAD = ("stage", "blocks", "device", "boot", "load", "compile", "ready", "ready at", "host")
 
 
@@ -77,6 +78,9 @@ def _phases(a: Analysis) -> Iterator[str]:
     for phase in a.phases:
         limit = f"{phase.deadline_s:g} s {phase.option}".strip() if phase.deadline_s is not None else ""
         rows.append((phase.phase, f"{phase.begin:.2f}", f"{phase.seconds:.2f}", limit))
+    if len(rows) > _PHASE_LINES:  # a run that was held for many prompts
+        left_out = len(rows) - _PHASE_LINES
+        rows[_PHASE_LINES - 4 : -4] = [(f"({left_out} more)", "", "", "")]
     yield from _fitted(rows, right=lambda column: column in (1, 2))
 
 

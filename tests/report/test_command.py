@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -21,6 +23,21 @@ def test_the_page_the_browser_page_and_the_trace(tmp_path: Path) -> None:
     assert "Stage 2 computes 39 % of a token's time" in done.stdout
     assert html.read_text().startswith("<!DOCTYPE html>")
     assert json.loads(trace.read_text())["traceEvents"]
+
+
+def test_without_a_directory_it_is_the_newest_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    with pytest.raises(UsageError, match="no run has left anything in"):
+        report_command(None, as_json=False, html=None, trace=None)
+    runs = tmp_path / "pp-smoke-run" / "runs"
+    for age, stages in ((300, 2), (100, 3), (200, 4)):
+        bundle = make(Recipe(stages=stages)).write(runs / f"{stages:032x}")
+        when = time.time() - age
+        os.utime(bundle / "environment.json", (when, when))
+    assert report_command(None, as_json=False, html=None, trace=None) == 0
+    assert "  3 stages  " in capsys.readouterr().out.splitlines()[0]
 
 
 def test_a_directory_without_a_run_is_refused(tmp_path: Path) -> None:

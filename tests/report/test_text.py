@@ -9,7 +9,7 @@ import pytest
 from ppsmoke.report.analysis import analyse
 from ppsmoke.report.source import read_story
 from ppsmoke.report.text import page
-from ppsmoke.run_events import ErrorSeen, MemberSeen, MoneySpent, PathChanged
+from ppsmoke.run_events import ErrorSeen, MemberSeen, MoneySpent, PathChanged, PhaseEntered
 from tests.report.recipe import Made, Recipe, begin, fail, make, prepare, serve
 
 
@@ -43,6 +43,19 @@ def test_a_whole_run_on_a_page(tmp_path: Path) -> None:
     assert any(line.split()[:4] == ["1", "->", "2", "direct"] and line.split()[-1] == "1" for line in lines)
     assert "  4 alive, first seen at 0.50 to 0.50 s" in lines
     assert not any("log" in line for line in lines)
+
+
+def test_of_a_run_that_answered_many_prompts_not_every_phase_is_listed(tmp_path: Path) -> None:
+    made = make(Recipe())
+    for number in range(20):
+        made.add(1.1 + number / 100, PhaseEntered("Idle"))
+        made.add(1.105 + number / 100, PhaseEntered("Running", 600.0, "--response-timeout"))
+    lines = text(made, tmp_path).splitlines()
+    begin = next(index for index, line in enumerate(lines) if line.split()[:1] == ["phase"])
+    table = lines[begin : lines.index("", begin)]
+    assert len(table) == 15
+    assert table[10].strip() == "(34 more)"
+    assert table[-1].split()[0] == "Done"
 
 
 def test_rented_machines_with_those_that_were_given_up(tmp_path: Path) -> None:
