@@ -119,7 +119,12 @@ class InboundEdge:
         Nothing but its length was checked yet. Raises EdgeFaulted; `close` wakes it.
         """
         while True:
-            lanes = self._begin_reading()
+            with self._lock:
+                lanes = self._lanes if not self._interrupted else None
+                self._reading = lanes is not None
+            if lanes is None:
+                self._wait_for_lanes()
+                continue
             frame: bytes | None = None
             error: Exception | None = None
             try:
@@ -127,9 +132,14 @@ class InboundEdge:
             except _BREAKS as caught:
                 error = caught
             if frame is not None and is_whole_object(frame):
-                self._end_reading(lanes, len(frame))
+                with self._lock:
+                    self._machine.took(len(frame))
+                    self._reading = False
+                    replaced = self._lanes is not lanes
+                if replaced:
+                    self._loop.call_soon_threadsafe(self._changed.set)
                 return frame
-            if self._end_reading(lanes, None):
+            if self._end_reading(lanes):
                 continue
             try:
                 if error is not None:
@@ -159,28 +169,22 @@ class InboundEdge:
                 lanes.answer_in_thread(records.encode(acknowledgement))
         return obj
 
-    def _begin_reading(self) -> InLanes:
-        """The lanes to read, waiting for others where the connection was lost."""
-        while True:
-            with self._lock:
-                if self._lanes is not None and not self._interrupted:
-                    self._reading = True
-                    return self._lanes
-                fault = self._machine.fault
+    def _wait_for_lanes(self) -> None:
+        """Return when there may be lanes to read again. Raises EdgeFaulted when there will be none."""
+        with self._lock:
+            if self._machine.fault is not None:
+                raise self._machine.fault
+            if self._lanes is None:
                 self._lanes_came.clear()
-                interrupted = self._interrupted
-            if fault is not None:
-                raise fault
-            if interrupted or (not self._lanes_came.wait(self._time_left()) and not self.is_stopped()):
-                why = CallsCancelled() if interrupted else self._too_late()
-                raise self._judge(None, why) or self._machine.error(str(why))
+            interrupted = self._interrupted
+        if interrupted or (not self._lanes_came.wait(self._time_left()) and not self.is_stopped()):
+            why = CallsCancelled() if interrupted else self._too_late()
+            raise self._judge(None, why) or self._machine.error(str(why))
 
-    def _end_reading(self, lanes: InLanes, size: int | None) -> bool:
-        """After a read, which brought an object record of `size` bytes or none. Whether other lanes are read now."""
+    def _end_reading(self, lanes: InLanes) -> bool:
+        """After a read that brought no object: whether other lanes are to be read now."""
         with self._lock:
             self._reading = False
-            if size is not None:
-                self._machine.took(size)
             replaced = self._lanes is not lanes and not self._interrupted and self._machine.fault is None
         if replaced:
             self._loop.call_soon_threadsafe(self._changed.set)
@@ -364,7 +368,7 @@ class InboundEdge:
                 return False
             self._lanes = None
             self._broken_at = time.monotonic()
-        log.warning("%s: waiting to resume: %s", self._machine.title, error)
+        log.info("%s: waiting to resume: %s", self._machine.title, error)
         if self.redial is not None:
             self._begin(self._redialled(self.redial), "redial for")
         return True
@@ -386,9 +390,9 @@ class InboundEdge:
             self._answers = stream
             await stream.write_frame(records.encode(answer))
             await self._install(attempt)
-            log.warning("%s: resumed at object %d", self._machine.title, answer.next)
+            log.info("%s: resumed at object %d", self._machine.title, answer.next)
         except (TimeoutError, PpError, FrameError, records.RecordMalformed) as error:
-            log.warning("%s: could not be resumed this time: %s", self._machine.title, error)
+            log.info("%s: could not be resumed this time: %s", self._machine.title, error)
             await stream.abort()
 
     async def _install(self, attempt: int) -> None:

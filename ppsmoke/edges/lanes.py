@@ -8,7 +8,7 @@ windows has to hold what came early. On a single lane an object is one record, h
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ppsmoke.edges import records
 from ppsmoke.objects import is_object_head, object_bytes
@@ -68,6 +68,10 @@ class OutLanes:
         self.streams = list(streams)
         self._next = 0
         self._writers: list[FrameWriter] = []
+        self.prepare: Callable[[int], None] = self._prepare
+        """Make ready for an object of so many bytes, if it is one that is quick to send."""
+        self.write_in_thread: Callable[[bytes, bytes], None] = self._write_in_thread
+        """As FrameWriter.write."""
 
     @property
     def first(self) -> FrameStream:
@@ -82,17 +86,14 @@ class OutLanes:
     def hand_to_thread(self) -> None:
         """From now on a thread writes, by `prepare` and `write_in_thread`."""
         self._writers = [stream.thread_writer() for stream in self.streams]
+        if len(self._writers) == 1:  # nothing of this is on a hop's way then
+            self.prepare, self.write_in_thread = self._writers[0].prepare, self._writers[0].write
 
-    def prepare(self, size: int) -> None:
-        """Make ready for an object of `size` bytes, if it is one that is quick to send."""
-        if len(self.streams) == 1 or size <= STRIPE_BYTES:
+    def _prepare(self, size: int) -> None:
+        if size <= STRIPE_BYTES:
             self._writers[self._next % len(self.streams)].prepare(size)
 
-    def write_in_thread(self, head: bytes, payload: bytes) -> None:
-        """As FrameWriter.write."""
-        if len(self.streams) == 1:
-            self._writers[0].write(head, payload)
-            return
+    def _write_in_thread(self, head: bytes, payload: bytes) -> None:
         for piece in stripes(head, payload):
             self._writers[self._turn()].write(*piece)
 
@@ -130,6 +131,8 @@ class InLanes:
         self._next = 0
         self._joiner = Joiner(most)
         self._readers: list[FrameReader] = []
+        self.read_in_thread: Callable[[], bytes | None] = self._read_in_thread
+        """As FrameReader.read."""
         for stream in self.streams:
             stream.cutter.max_frame = max(most, records.MAX_RECORD_BYTES)
 
@@ -150,12 +153,11 @@ class InLanes:
     def hand_to_thread(self) -> None:
         """From now on a thread reads, by `read_in_thread`, and acknowledges, by `acknowledge_in_thread`."""
         self._readers = [stream.thread_reader() for stream in self.streams]
+        if len(self._readers) == 1:
+            self.read_in_thread = self._readers[0].read
         self._answers = self.first.thread_writer()
 
-    def read_in_thread(self) -> bytes | None:
-        """As FrameReader.read."""
-        if len(self.streams) == 1:
-            return self._readers[0].read()
+    def _read_in_thread(self) -> bytes | None:
         while True:
             frame = self._readers[self._turn()].read()
             if frame is None:

@@ -206,7 +206,7 @@ class OutboundEdge:
             return None
         with self._lock:
             self._lanes = None
-        log.warning("%s: resuming: %s", self._machine.title, error)
+        log.info("%s: resuming: %s", self._machine.title, error)
         path = self._mesh.path_kind(self.provision.consumer_node_id)
         self._resuming = self._spawn(self._resume(self._loop.time() - error.stalled_s, path), "resume")
         return self._resuming
@@ -242,7 +242,7 @@ class OutboundEdge:
                 self._fault(error)
                 return
         stall_s = self._loop.time() - since
-        log.warning("%s: resumed after %.1f s", self._machine.title, stall_s)
+        log.info("%s: resumed after %.1f s", self._machine.title, stall_s)
         if self.on_resumed is not None:
             self.on_resumed(Outage(stall_s, path, self._mesh.path_kind(self.provision.consumer_node_id)))
 

@@ -32,8 +32,9 @@ class Retained:
         self._objects.append((head, payload))
         self.nbytes += len(payload)
         self.next += 1
-        while self.nbytes > self._max_bytes and len(self._objects) > 1:
-            self._forget_oldest()
+        if self.nbytes > self._max_bytes:
+            while self.nbytes > self._max_bytes and len(self._objects) > 1:
+                self._forget_oldest()
 
     def taken(self, count: int) -> bool:
         """The consumer has taken all before number `count`; False when that cannot be."""
