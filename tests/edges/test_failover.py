@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import count
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from ppsmoke.errors import EdgeFaulted
 from ppsmoke.messages import RingSpec
 from ppsmoke.objects import StreamObject
 from ppsmoke.transport.link import Outage
+from ppsmoke.transport.stall import LEAST_S, PathCounts
 from tests.edges.kit import activation, inbound, outbound
 from tests.transport.kit import PATIENCE_S, RUN_ID, Peer, eventually, peer, run_clean
 
@@ -123,6 +125,25 @@ def test_an_edge_that_waits_is_resumed_too(threaded: bool) -> None:
             assert edge.outages[0].stall_s < PATIENCE_S
             await edge.send(activation(1))
             assert await taking == activation(1)
+
+    run_clean(work())
+
+
+def test_a_path_that_no_longer_answers_is_left_for_another_connection() -> None:
+    """Nothing says that it is dead, but that what goes out stays without an answer."""
+
+    async def work() -> None:
+        async with pair(True) as edge:
+            await edge.send(activation(0))
+            assert await edge.take() == activation(0)
+            link = edge.producer.mesh._links[edge.consumer.id]
+            went_out = count(1000)
+            link.path_counts = lambda: PathCounts("0", next(went_out), 7, 0.001)  # type: ignore[method-assign]
+            await eventually(lambda: len(edge.outages) == 1)
+            assert edge.outages[0].stall_s >= LEAST_S
+            assert edge.producer.mesh._links[edge.consumer.id] is not link
+            await edge.send(activation(1))
+            assert await edge.take() == activation(1)
 
     run_clean(work())
 
