@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -25,6 +26,7 @@ _RECORD = ".held.json"
 _REQUEST = ".request.json"
 _WHEEL = ".whl"
 _ANSWER = ".answer.jsonl"
+_KEPT_S = 86400.0
 
 
 def held_dir(environ: Mapping[str, str]) -> Path:
@@ -76,6 +78,7 @@ class Mailbox:
         self._run_id = run.run_id
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            _sweep(folder)
             replace_text(folder / f"{run.run_id}{_RECORD}", json.dumps(asdict(run)))
             sync_folder(folder)
         except OSError as error:
@@ -178,6 +181,14 @@ def refusal(request: CodeRequest, *, version: str, protocol: int) -> str | None:
             f"speaks {protocol}"
         )
     return None
+
+
+def _sweep(folder: Path) -> None:
+    """What askers left that were killed."""
+    for path in folder.iterdir():
+        with suppress(OSError):
+            if path.name.endswith((_REQUEST, _WHEEL, _ANSWER)) and time.time() - path.stat().st_mtime > _KEPT_S:
+                path.unlink()
 
 
 def _beside(folder: Path, request: CodeRequest, suffix: str) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -71,6 +72,19 @@ def test_what_a_killed_run_left_is_forgotten_and_no_other_run(tmp_path: Path, wh
     (folder / f"{'ef' * 16}.held.json").write_text('{"torn')
     forget(folder, RUN)
     assert read_held(folder) == [OTHER]
+
+
+def test_what_a_killed_asker_left_is_removed_a_day_later_and_no_run_with_it(tmp_path: Path, wheel: Path) -> None:
+    folder = tmp_path / "held"
+    Mailbox(folder, RUN)
+    Correspondence.begin(folder, REQUEST, wheel)
+    Mailbox(folder, OTHER)
+    assert len(list(folder.iterdir())) == 4
+    for path in folder.iterdir():
+        os.utime(path, (1.0, 1.0))
+    Mailbox(folder, OTHER)
+    assert read_held(folder) == [RUN, OTHER]
+    assert len(list(folder.iterdir())) == 2
 
 
 def test_an_answer_is_read_only_when_its_line_is_whole(tmp_path: Path, wheel: Path) -> None:

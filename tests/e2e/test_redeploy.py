@@ -11,6 +11,7 @@ import pytest
 
 from tests.changed_code import BROKEN, NEW_TOKEN, changed_code
 from tests.e2e.kit import Box, Program, stub_text, wait_until
+from tests.transport.relay import relay
 
 MODEL = "stub:layers=6"
 FIRST = "Say hello"
@@ -100,6 +101,55 @@ def test_nodes_that_do_not_come_back_end_the_run_and_are_named(box: Box, tmp_pat
     failed = box.run("--redeploy", env=new).failed(1, "stage", "'s node exited with status 2")
     assert "it gave up" in failed.err.lower()
     run.end().failed(1, "stage", "'s node exited with status 2")
+    assert left(box) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "phase", ["every stage has it", "Idle -> Redeploying", "Redeploying -> Planning", "WaitingReady"]
+)
+def test_ctrl_c_while_stages_restart_ends_both_and_leaves_nothing(phase: str, box: Box) -> None:
+    run = held(box)
+    asked = box.start("--redeploy")
+    run.wait_line(phase if phase != "WaitingReady" else "Redeploying -> Planning")
+    if phase == "WaitingReady":
+        wait_until("the barrier", lambda: sum("-> WaitingReady" in line for line in run.lines) == 2)
+    run.signal(signal.SIGINT)
+    done = run.end()
+    assert done.status in ((130, 0) if phase == "every stage has it" else (130,)), done.err
+    failed = asked.end().expect(1)
+    assert len(failed.errors) == 1, failed.err
+    assert left(box) == []
+
+
+@pytest.mark.slow
+def test_a_stage_that_is_killed_while_it_restarts_is_named(box: Box) -> None:
+    run = held(box)
+    asked = box.start("--redeploy")
+    run.wait_line("Redeploying -> Planning")
+    run.strike(run.node(1))
+    run.end().failed(1, "stage 1", "was killed by SIGKILL")
+    asked.end().failed(1, "stage 1", "was killed by SIGKILL")
+    assert left(box) == []
+
+
+@pytest.mark.slow
+def test_the_end_of_the_input_while_stages_restart_ends_the_hold_well(box: Box) -> None:
+    run = held(box)
+    asked = box.start("--redeploy")
+    run.wait_line("Idle -> Redeploying")
+    assert end(run) == f"{stub_text(FIRST, 4, MODEL)}\n"
+    asked.end().expect(0)
+    assert left(box) == []
+
+
+@pytest.mark.slow
+def test_nodes_that_are_met_over_a_relay_get_new_code_over_it(box: Box, tmp_path: Path) -> None:
+    with relay("a-secret") as made:
+        run = held(box, "-n", "3", "--relay-url", made.url, "--relay-token", "a-secret")
+        box.run("--redeploy", env=changed_code(tmp_path / "new")).expect(0)
+        say(run, "two")
+        assert end(run) == f"{stub_text(FIRST, 4, MODEL)}\n{chr(NEW_TOKEN) * 4}\n"
     assert left(box) == []
 
 
