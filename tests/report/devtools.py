@@ -9,7 +9,6 @@ import select
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -22,6 +21,7 @@ _PATIENCE_S = 120.0
 _OPTIONS = (
     "--headless",
     "--no-sandbox",  # in a container the browser may make none
+    "--no-zygote",
     "--disable-gpu",
     "--disable-dev-shm-usage",
     "--disable-background-networking",
@@ -41,6 +41,7 @@ class Browser:
         self._rest = b""
         self._number = 0
         self._session: str | None = None
+        self._loaded = False
         self.problems: list[str] = []
 
     def open(self, address: str) -> None:
@@ -51,10 +52,10 @@ class Browser:
         self._call("Runtime.enable")
         self._call("Log.enable")
         self._call("Page.enable")
+        self._loaded = False
         self._call("Page.navigate", url=address)
-        deadline = time.monotonic() + _PATIENCE_S
-        while self.value("location.href.startsWith('file:') && document.readyState") != "complete":
-            assert time.monotonic() < deadline, "the page was not loaded"
+        while not self._loaded:
+            self._note(self._receive())
 
     def value(self, expression: str) -> Any:
         answer = self._call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
@@ -96,7 +97,11 @@ class Browser:
 
     def _note(self, event: dict[str, Any]) -> None:
         params = event.get("params", {})
-        if event.get("method") == "Runtime.exceptionThrown":
+        if event.get("sessionId") != self._session:
+            return
+        if event.get("method") == "Page.loadEventFired":
+            self._loaded = True
+        elif event.get("method") == "Runtime.exceptionThrown":
             self.problems.append(json.dumps(params["exceptionDetails"]))
         elif event.get("method") == "Log.entryAdded":
             self.problems.append(params["entry"]["text"])
