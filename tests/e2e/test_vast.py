@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ from fixtures.tiny_gguf import write_tiny_gguf
 from ppsmoke.models import DEFAULT_MODEL, find_model, parse_model
 from ppsmoke.request import open_model
 from ppsmoke.roles import layer_ranges
+from tests.changed_code import changed_code
 from tests.e2e.kit import Box, Done, Program, stub_text, wait_until
 from tests.models.kit import FileServer, Reply, Request, file_answer, file_server
 from tests.vast.emulated import KEY, Emulated, emulated
@@ -130,6 +132,32 @@ def test_a_model_that_is_only_on_this_machine_is_read_from_it(box: Box, tmp_path
     said = done.expect(0).json
     assert left == []
     assert said["tokens"] == box.run("--seed", *asked, deadline_s=PATIENCE_S).expect(0).json["tokens"]
+
+
+@pytest.mark.slow
+@pytest.mark.real_model
+def test_new_code_finds_each_machines_share_on_its_disk(box: Box, tmp_path: Path) -> None:
+    """And looks at the header alone, to see that the file is still the same one."""
+    with served() as file:
+        sent = []
+
+        def redeploy(program: Program) -> Done:
+            assert program.process.stdin is not None
+            program.wait_line("^answer ")
+            wait_until("it can be found", lambda: list((box.state / "pp-smoke-run" / "held").glob("*.held.json")))
+            sent.append(file.nbytes)
+            box.run("--redeploy", env=changed_code(tmp_path / "new")).expect(0)
+            sent.append(file.nbytes)
+            program.process.stdin.write(b"Say hello\n")
+            program.process.stdin.close()
+            return program.end(PATIENCE_S)
+
+        asked = ("--num-stages", "2", "--prompt", "Say hello", "--max-tokens", "8", "--context", "256", "--hold")
+        done, _, left = rent(box, tmp_path, "--model", file.url, *asked, act=redeploy, stdin=subprocess.PIPE)
+    assert left == []
+    first, second, _ = done.expect(0).text.split("\n")
+    assert first == second != ""
+    assert sent[1] - sent[0] <= 2 * HEADER_BYTES < sent[0] / 4
 
 
 def test_an_interrupted_command_gives_its_machines_back(box: Box, tmp_path: Path) -> None:
