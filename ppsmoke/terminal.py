@@ -6,7 +6,6 @@ import logging
 import os
 import shlex
 import time
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.markup import escape
 
+from ppsmoke.drawable import moves
 from ppsmoke.errors import PpError
 from ppsmoke.run_events import EdgeMeasured, PathChanged, RunBegan, RunEvent, Seen, StagePace
 from ppsmoke.wording import describe_error, wrap
@@ -193,13 +193,6 @@ class Terminal:
 
     def _fitted(self, text: str) -> str:
         return wrap(text, self.console.width) if self.console.is_terminal else text
-
-
-def moves(environ: Mapping[str, str]) -> bool:
-    """Whether a terminal with this environment is one to draw on, for somebody who looks at it."""
-    if environ.get("TERM", "") in ("", "dumb", "unknown") or environ.get("NO_COLOR"):
-        return False
-    return environ.get("CI", "").lower() in ("", "0", "false")
 
 
 def _same_terminal() -> bool:

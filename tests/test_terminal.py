@@ -6,9 +6,10 @@ import logging
 
 import pytest
 
+from ppsmoke.drawable import moves
 from ppsmoke.errors import DeadlineExceeded
 from ppsmoke.run_events import PhaseEntered, RunBegan
-from ppsmoke.terminal import Terminal, TerminalLog, moves
+from ppsmoke.terminal import Terminal, TerminalLog
 
 
 @pytest.mark.parametrize(("quiet", "debug"), [(False, False), (True, False), (False, True)])

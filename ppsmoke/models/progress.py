@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Iterator
 from typing import Protocol, TextIO
@@ -17,6 +18,8 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 from rich.progress import Progress as RichProgress
+
+from ppsmoke.drawable import moves
 
 _LINE_EVERY_PERCENT = 10
 _LINE_EVERY_BYTES = 1 << 28  # where the total is unknown
@@ -42,9 +45,9 @@ class SilentProgress:
 
 @contextlib.contextmanager
 def show_progress(stream: TextIO | None = None) -> Iterator[Progress]:
-    """Progress on `stream` (stderr when None), a bar where it is a terminal."""
+    """Progress on `stream` (stderr when None), a bar where it is a terminal that shows such."""
     stream = sys.stderr if stream is None else stream
-    if not stream.isatty():
+    if not (stream.isatty() and moves(os.environ)):
         yield LineProgress(stream)
         return
     columns = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -161,6 +162,21 @@ def test_a_held_run_takes_what_is_typed_under_the_display(box: Box, terminal: Te
     for prompt in (PROMPT, "Say goodbye"):
         assert joined(rows, 80, stub_text(prompt, 16, model)), rows
     assert not any("waiting for a prompt" in row for row in rows)
+
+
+@pytest.mark.slow
+def test_a_terminal_that_takes_nothing_for_a_while_holds_the_text_up_and_nothing_else(
+    box: Box, terminal: Terminal
+) -> None:
+    more = ("--silence-timeout", "2", "--token-timeout", "4")
+    program = start(box, terminal, "--seed", "--model", SLOW_STEP, "--max-tokens", "60", *more)
+    terminal.wait("decoding", "of 60 tokens")
+    terminal.type("\x13")  # Ctrl-S
+    time.sleep(6)
+    terminal.type("\x11")  # Ctrl-Q
+    assert program.end().status == 0
+    rows = terminal.wait("done  60 tokens")
+    assert joined(rows, 80, stub_text(PROMPT, 60, SLOW_STEP))
 
 
 @pytest.mark.slow
