@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
@@ -106,6 +107,7 @@ class Analysis:
     members: tuple[tuple[float, MemberSeen], ...]
     money: MoneySpent | None
     machines: tuple[MachineFigures, ...]
+    offers: tuple[tuple[str, int], ...]
     culprits: tuple[culprit.Culprit, ...]
     log_tail: tuple[str, ...]
     lost: int
@@ -161,6 +163,7 @@ def analyse(story: Story) -> Analysis:
         members=tuple((moment.at, event) for moment, event in story.of(MemberSeen)),
         money=_money(story),
         machines=tuple(_machines(story)),
+        offers=tuple(_offers(story)),
         culprits=tuple(found for found in blamed if found is not None),
         log_tail=tuple(tail),
         lost=story.lost,
@@ -304,6 +307,16 @@ def _machines(story: Story) -> Iterator[MachineFigures]:
                 state=str(row.get("state") or "-"),
                 reason=str(row.get("reason") or ""),
             )
+
+
+def _offers(story: Story) -> Iterator[tuple[str, int]]:
+    """How many offers were chosen, and how many left out for which reason, the most frequent first."""
+    rows = story.offers.get("considered") if isinstance(story.offers, Mapping) else None
+    reasons: Counter[str] = Counter()
+    for row in rows if isinstance(rows, list) else ():
+        left_out = row.get("left_out") if isinstance(row, Mapping) else None
+        reasons.update(map(str, left_out) if isinstance(left_out, list) else ["chosen"])
+    yield from sorted(reasons.items(), key=lambda pair: (pair[0] != "chosen", -pair[1], pair[0]))
 
 
 def _number(row: Mapping[str, Any], name: str) -> float | None:

@@ -35,8 +35,9 @@ class Moment:
 @dataclass(frozen=True, slots=True)
 class Story:
     """Times are seconds since the run began, which was `began_unix_s` (UTC). `run` is the content of run.json, None
-    where the run left none; `moments` are in order of time, steps apart; `logs`: the last lines of each stage's log;
-    `within`: how far off a stage's times may be; `alive`: the run is not over; `lost`: lines that could not be read.
+    where the run left none, `offers` that of offers.json; `moments` are in order of time, steps apart; `logs`: the last
+    lines of each stage's log; `within`: how far off a stage's times may be; `alive`: the run is not over; `lost`: lines
+    that could not be read.
     """
 
     run: Mapping[str, Any] | None
@@ -44,6 +45,7 @@ class Story:
     moments: tuple[Moment, ...]
     steps: tuple[StepRan, ...]
     rental: Mapping[str, Any] | None = None
+    offers: Any = None
     environment: Mapping[str, Any] = field(default_factory=dict)
     logs: Mapping[int, Sequence[str]] = field(default_factory=dict)
     began_unix_s: float | None = None
@@ -170,6 +172,7 @@ def tell(bundle: Bundle, logs: Mapping[int, Sequence[str]] | None = None, *, ali
         moments=tuple(Moment(record.at - zero, record.source, record.event) for record in moments),
         steps=tuple(sorted((_moved(step, zero) for step in steps), key=lambda step: (step.arrived, step.stage))),
         rental=bundle.rental,
+        offers=bundle.offers,
         environment=bundle.environment or {},
         logs=logs or {},
         began_unix_s=unix + zero if isinstance(unix, int | float) else None,

@@ -14,6 +14,7 @@ from ppsmoke.wording import columns, sentence
 WIDTH = 80
 _MEMBER_LINES = 8
 _PHASE_LINES = 14
+_OFFER_REASONS = 6
 _START_HEAD = ("stage", "blocks", "device", "boot", "load", "compile", "ready", "ready at", "host")
 
 
@@ -101,7 +102,8 @@ def _stages(a: Analysis) -> Iterator[str]:
 def _start_row(stage: StageFigures) -> tuple[str, ...]:
     blocks = f"{stage.layers[0]}-{stage.layers[1] - 1}" if stage.layers is not None else "-"
     times = (stage.boot, stage.load, stage.compile, stage.ready, stage.ready_at)
-    return (str(stage.stage), blocks, stage.device or "-", *(whole_seconds(time) for time in times), stage.host)
+    host = stage.host.replace("instance ", "#")  # there is room for little
+    return (str(stage.stage), blocks, stage.device or "-", *(whole_seconds(time) for time in times), host)
 
 
 def _step_row(stage: StageFigures) -> tuple[str, ...]:
@@ -138,6 +140,9 @@ def _machines(a: Analysis) -> Iterator[str]:
     rows: list[tuple[str, ...]] = [("stage", "instance", "USD/h", "state", "why it was given up")]
     rows += [machine_row(machine) for machine in a.machines]
     yield from _fitted(rows, right=lambda column: column < 3)
+    if a.offers:
+        counts = "; ".join(f"{reason}: {count}" for reason, count in a.offers[:_OFFER_REASONS])
+        yield from _wrapped(f"offers that were looked at, and why they were left out: {counts}", "  ", "  ")
 
 
 def machine_row(machine: MachineFigures) -> tuple[str, ...]:

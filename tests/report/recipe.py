@@ -70,6 +70,7 @@ class Made:
     plan: dict[str, Any] = field(default_factory=dict)
     run: dict[str, Any] | None = None
     rental: dict[str, Any] | None = None
+    offers: dict[str, Any] | None = None
     logs: dict[int, str] = field(default_factory=dict)
     end: float = 0.0
     within: float = 0.0
@@ -84,7 +85,7 @@ class Made:
             "".join(json.dumps({**asdict(span), "within": self.within}) + "\n" for span in self.spans)
         )
         (directory / "plan.json").write_text(json.dumps(self.plan))
-        for name, body in (("run.json", self.run), ("rental.json", self.rental)):
+        for name, body in (("run.json", self.run), ("rental.json", self.rental), ("offers.json", self.offers)):
             if body is not None:
                 (directory / name).write_text(json.dumps(body))
         (directory / "environment.json").write_text(json.dumps({"run_id": RUN_ID, "began_unix": 1.8e9}))

@@ -73,6 +73,20 @@ def test_rented_machines_with_those_that_were_given_up(tmp_path: Path) -> None:
         ["1", "42", "0.082", "gone"],
         ["-", "-", "-", "-"],
     ]
+    assert not any("offers" in line for line in lines)
+
+
+def test_offers_are_counted_by_why_they_were_left_out(tmp_path: Path) -> None:
+    made = make(Recipe(remote=True))
+    made.rental = {"instances": [{"id": 41, "stage": 1}]}
+    considered = [{"stage": 1}, {"stage": 0}, {"left_out": ["too dear"]}, {"left_out": ["too dear", "too slow"]}]
+    made.offers = {"considered": considered}
+    lines = text(made, tmp_path).splitlines()
+    place = lines.index("rented machines")
+    assert lines[place + 3 : place + 5] == [
+        "  offers that were looked at, and why they were left out: chosen: 2; too dear:",
+        "  2; too slow: 1",
+    ]
 
 
 def test_a_failed_run_on_a_page(tmp_path: Path) -> None:
