@@ -183,7 +183,7 @@ def _signals_restored() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.getsignal(number) for number in (*ENDING_SIGNALS, signal.SIGTSTP)}
+    before = {number: signal.getsignal(number) for number in (*ENDING_SIGNALS, signal.SIGTSTP, signal.SIGTTIN)}
     try:
         yield
     finally:

@@ -116,8 +116,12 @@ def test_ctrl_c_is_a_keyboard_interrupt() -> None:
     def interrupt(_piece: str) -> None:
         os.kill(os.getpid(), signal.SIGINT)
 
-    with pytest.raises(KeyboardInterrupt):
-        run_local(model=f"{MODEL},step_ms=50", max_tokens=500, on_text=interrupt)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # behind `&` it would be ignored
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run_local(model=f"{MODEL},step_ms=50", max_tokens=500, on_text=interrupt)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_the_package_itself_stays_light() -> None:

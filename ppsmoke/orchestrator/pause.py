@@ -26,6 +26,10 @@ _TELL_S = 1.0
 """For all stages to say that they have heard it. One that is not linked yet cannot."""
 
 
+_STOPPING_SIGNALS = (signal.SIGTSTP, signal.SIGTTIN)
+"""Ctrl-Z; and a held run in the background that wants to read a prompt from the terminal."""
+
+
 def stop_process() -> None:
     """Stop, by the default action of SIGTSTP: none where no shell could go on from it. Returns when it is over."""
     signal.signal(signal.SIGTSTP, signal.SIG_DFL)
@@ -49,10 +53,13 @@ class Pause:
         self._listen()
 
     def _listen(self) -> None:
-        # Where it is ignored it stays so; and only the main thread can take a signal over.
-        in_main = threading.current_thread() is threading.main_thread()
-        if in_main and signal.getsignal(signal.SIGTSTP) is signal.SIG_DFL:
-            self._loop.add_signal_handler(signal.SIGTSTP, self.begin)
+        if threading.current_thread() is not threading.main_thread():
+            return  # which alone can take a signal over
+        for number in _STOPPING_SIGNALS:
+            if signal.getsignal(number) is signal.SIG_DFL:  # where it is ignored it stays so
+                self._loop.add_signal_handler(number, self.begin)
+        # A read from the terminal is tried, and SIGTTIN comes, over and over until we stop: no reason to complain.
+        signal.set_wakeup_fd(signal.set_wakeup_fd(-1), warn_on_full_buffer=False)
 
     def begin(self) -> None:
         """Tell the stages, stop, and go on when this process is continued."""
