@@ -3,7 +3,9 @@
     python -m bench.wan [--quick] [--llama-rpc DIR] [--json FILE]
 
 Needs root, iproute2 and nftables; see README, "A lab of networks". All hosts share this machine's cores. With the
-programs of llama.cpp in DIR its RPC goes the same ways. One run a case; JSON on stdout or in FILE, the table on stderr.
+programs of llama.cpp in DIR its RPC goes the same ways. One run a case; JSON on stdout or in FILE, the table on stderr:
+"least" is what the ways and the stages' own computing take together, "to first text" counts from the command, with all
+that it starts. All cases take a quarter of an hour.
 """
 
 from __future__ import annotations
@@ -127,7 +129,12 @@ def chain_result(case: WanCase, body: dict[str, Any], hidden_bytes: int) -> WanR
     )
     starts = [timings[name] or 0.0 for name in ("model_s", "spawn_s", "join_s", "ready_s")]
     token_s = 1 / body["decode_tok_s"] if body["decode_tok_s"] else None
-    more = {"p50_s": timings["decode_p50_s"], "hop_parts": timings.get("hop_parts"), "prompt_tokens": tokens}
+    more = {
+        "p50_s": timings["decode_p50_s"],
+        "hop_parts": timings.get("hop_parts"),
+        "prompt_tokens": tokens,
+        "paths": sorted({edge["path"] for edge in body["edges"]}),
+    }
     return WanResult(case, token_s, body["ttft_s"], sum(starts) + (body["ttft_s"] or 0.0), least, more=more)
 
 

@@ -79,7 +79,7 @@ FAULTS = [
     Fault("the relay restarts", restart_relay, tokens=40),
     Fault("the relay dies, ways over it", kill_relay, survived=False),
     Fault("the relay dies, direct ways", kill_relay, nat=None),
-    Fault("the mapping of a router changes", renew_mapping, Nat.PORT_PRESERVING, seen_by_first=True, survived=False),
+    Fault("the mapping of a router changes", renew_mapping, Nat.PORT_PRESERVING, seen_by_first=True),
     Fault("a link drops for 5 s", partial(cut, 5.0)),
     Fault("a direct link drops for 5 s", partial(cut, 5.0), nat=None),
     Fault("a link drops for 20 s", partial(cut, 20.0), survived=False),
