@@ -182,7 +182,7 @@ class Lab:
         if link is None:
             _configure([f"link add wan netns {edge} type veth peer name {device} netns {self._middle}"])
         else:
-            ends = [[edge, "wan"], [self._middle, device]]
+            ends = [[edge, "wan", public], [self._middle, device, _MIDDLE]]
             settings = [asdict(link)] * 2
             self.order({"do": "add", "link": name, "ends": ends, "settings": settings, "seed": self._seed + number})
         queue = "" if link is None else " txqueuelen 4000"

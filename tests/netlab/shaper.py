@@ -3,12 +3,12 @@
 A program of its own, told what to do by lines of JSON on its standard input, each answered by a line. It ends, and its
 devices with it, when standard input closes.
 
-    {"do": "add", "link": NAME, "ends": [[NAMESPACE, DEVICE], [NAMESPACE, DEVICE]], "settings": [{..}, {..}], "seed": N}
+    {"do": "add", "link": NAME, "ends": [[NAMESPACE, DEVICE, ADDRESS], ...], "settings": [{..}, {..}], "seed": N}
     {"do": "set", "link": NAME, "direction": 0 or 1, "settings": {..}}
     {"do": "cut", "link": NAME, "direction": 0 or 1, "for_s": S}
     {"do": "count", "link": NAME, "direction": 0 or 1}
 
-Direction 0 is from the first end to the second.
+Direction 0 is from the first end to the second. An end's address is who says that a packet was too long for it.
 """
 
 from __future__ import annotations
@@ -28,9 +28,6 @@ from tests.netlab.icmp import too_long_notice
 from tests.netlab.link_model import LinkModel, LinkSettings
 from tests.netlab.namespaces import inside
 
-ROUTER = "203.0.113.1"
-"""Who says that a packet is too long: the middle of the lab."""
-
 _TUNSETIFF = 0x400454CA
 _IFF_TUN, _IFF_NO_PI = 0x0001, 0x1000
 _LONGEST_PACKET = 65536
@@ -44,17 +41,19 @@ class Shaper:
     def __init__(self) -> None:
         self._links: dict[str, tuple[LinkModel, LinkModel]] = {}
         self._ways: dict[int, tuple[LinkModel, int]] = {}  # of a device: what it sends goes there, to that device
+        self._beyond: dict[int, str] = {}  # of a device: the address of the other end
 
     def obey(self, order: dict[str, Any]) -> dict[str, Any]:
         """Do it and give the answer."""
         match order["do"]:
             case "add":
-                ends = [_open_tun(namespace, device) for namespace, device in order["ends"]]
+                ends = [_open_tun(namespace, device) for namespace, device, _ in order["ends"]]
                 seed = int(order["seed"])
                 models = [LinkModel(LinkSettings(**s), 2 * seed + i) for i, s in enumerate(order["settings"])]
                 self._links[order["link"]] = (models[0], models[1])
                 self._ways[ends[0]] = (models[0], ends[1])
                 self._ways[ends[1]] = (models[1], ends[0])
+                self._beyond |= {ends[0]: order["ends"][1][2], ends[1]: order["ends"][0][2]}
             case "set":
                 self._model(order).settings = LinkSettings(**order["settings"])
             case "cut":
@@ -102,7 +101,7 @@ class Shaper:
                 return
             if not model.send(time.monotonic(), packet):
                 assert model.settings.mtu is not None
-                self._put(device, too_long_notice(packet, model.settings.mtu, ROUTER))
+                self._put(device, too_long_notice(packet, model.settings.mtu, self._beyond[device]))
 
     def _deliver(self) -> None:
         now = time.monotonic()
