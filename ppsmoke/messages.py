@@ -112,7 +112,10 @@ class OutboundEdgeProvision(Record):
 
 
 class ProvisionStage(Record):
-    """`probe_bytes`: how much to send over each outbound edge's connection to see what it carries; 0: nothing."""
+    """`probe_bytes`: how much to send over each outbound edge's connection to see what it carries; 0: nothing.
+    `warm_up_bytes`: how much then to send over those of activations whose round trip is long, so that the prompt finds
+    a connection that carries it at once.
+    """
 
     type: Literal["ProvisionStage"] = "ProvisionStage"
     run_id: RunId
@@ -126,6 +129,7 @@ class ProvisionStage(Record):
     model: StageModelFacts
     generation: Generation
     probe_bytes: Count = 0
+    warm_up_bytes: Count = 0
 
     @property
     def edge_ids(self) -> list[int]:

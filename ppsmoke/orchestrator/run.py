@@ -55,6 +55,7 @@ from ppsmoke.orchestrator.token_ends import TokenEnds
 from ppsmoke.orchestrator.waiting_news import WaitingNews
 from ppsmoke.paths.probe import MAX_PROBE_BYTES
 from ppsmoke.paths.quality import edges_json
+from ppsmoke.paths.warm_up import MAX_WARM_UP_BYTES
 from ppsmoke.paths.watch import PathKind
 from ppsmoke.plan import provision_stage
 from ppsmoke.request import fit_to_context
@@ -308,8 +309,8 @@ class ChainRun(MeshEvents):
         token_in = cluster.plan.edge_of_kind(EdgeKind.TOKEN_IN)
         self._ends.producer.on_resumed = lambda outage: tell_outage(self._view, token_in, outage)
         indices = [stage.stage_index for stage in cluster.plan.stages]
-        probe_bytes = self._probe_bytes()
-        provisions = [provision_stage(cluster.plan, index).replace(probe_bytes=probe_bytes) for index in indices]
+        sizes = {"probe_bytes": self._probe_bytes(), "warm_up_bytes": self._warm_up_bytes()}
+        provisions = [provision_stage(cluster.plan, index).replace(**sizes) for index in indices]
         await asyncio.gather(*(cluster.tell(index, message) for index, message in enumerate(provisions)))
         if self._ends is not ends:
             return  # the run ended meanwhile
@@ -332,6 +333,13 @@ class ChainRun(MeshEvents):
             return 0
         model = self._cluster.plan.model
         return min(MAX_PROBE_BYTES, self._options.prefill_part * model.hidden_dim * model.dtype_width_bytes)
+
+    def _warm_up_bytes(self) -> int:
+        """What the whole prompt has between two stages, within reason; nothing where no network is between them."""
+        if self._nodes.network.loopback_only:
+            return 0
+        model = self._cluster.plan.model
+        return min(MAX_WARM_UP_BYTES, len(self._options.prompt_tokens) * model.hidden_dim * model.dtype_width_bytes)
 
     def _path_changed(self, node_id: str, before: PathKind, after: PathKind) -> None:
         stage = self._cluster.planned_stage(node_id)

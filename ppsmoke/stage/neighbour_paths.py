@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from ppsmoke.errors import PpError
 from ppsmoke.messages import ORCHESTRATOR_TARGET, EdgeKind, EdgeReport, PathReport, ProvisionStage
 from ppsmoke.paths.probe import measure
+from ppsmoke.paths.warm_up import warm_up
 from ppsmoke.paths.watch import PathKind
 from ppsmoke.transport import Mesh
 
@@ -23,10 +24,11 @@ class NeighbourPaths:
         self._mesh = mesh
         self._provision = provision
         self._send = send
+        self._activations = {e.consumer_node_id for e in provision.outbound if e.kind is EdgeKind.ACTIVATION}
         self._targets = {edge.consumer_node_id: self._target(edge.kind) for edge in provision.outbound}
 
     async def measure(self) -> None:
-        """All at one time, within a bounded one; then the orchestrator has been told."""
+        """All at one time, within a bounded one; then the orchestrator has been told, and long ways are warm."""
         await asyncio.gather(*(self._measure(node, target) for node, target in self._targets.items()))
 
     async def changed(self, node_id: str, before: PathKind, after: PathKind) -> None:
@@ -64,6 +66,8 @@ class NeighbourPaths:
                 trouble="",
             )
         )
+        if node in self._activations:
+            await warm_up(self._mesh, node, way.round_trip_s, own.warm_up_bytes, way.probe_bytes)
 
     def _target(self, kind: EdgeKind) -> int:
         if kind is EdgeKind.TOKEN_OUT:
