@@ -25,6 +25,9 @@ def test_nodes_meet_through_a_relay_that_wants_a_token(box: Box) -> None:
     ways = {line.split("  ")[0] for line in done.err.splitlines() if re.search(" -> .* ms ", line)}
     assert {"orchestrator -> stage 0", "stage 0 -> stage 1", "stage 1 -> stage 0", "stage 1 -> orchestrator"} <= ways
     assert TOKEN not in done.err
+    files = [path for path in box.state.rglob("*") if path.is_file()]
+    assert len(files) > 4
+    assert not any(TOKEN.encode() in path.read_bytes() for path in files)
     assert "public" not in done.err
 
 
