@@ -137,7 +137,7 @@ def test_json_on_success_is_one_whole_object(box: Box) -> None:
     said = done.json
     assert set(said) == {
         *("run_id", "model", "num_stages", "prompt_tokens", "tokens", "text", "finish_reason", "timings"),
-        *("decode_tok_s", "ttft_s", "members", "exit_status"),
+        *("decode_tok_s", "ttft_s", "members", "edges", "exit_status"),
     }
     assert said["model"] == MODEL
     assert said["tokens"] == stub_ids(DEFAULT_PROMPT, 20, MODEL)
