@@ -266,10 +266,10 @@ class PeerLeft(PeerLost):
 
 
 class LinkBroken(PeerLost):
-    """`stalled_s`: how long nothing had come when it was noticed, in seconds."""
+    """A connection to a member of the run broke, and no other one could be had in time."""
 
     code = "link_broken"
-    stalled_s = 0.0
+    stalled_s = 0.0  # how long nothing had come when it was noticed, in seconds
 
 
 class EdgeFaulted(RunFailed):
