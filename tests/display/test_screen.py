@@ -163,3 +163,11 @@ def test_a_screen_with_hardly_a_line_keeps_the_text() -> None:
     tube.feed(screen.block(BLOCK))
     tube.feed(screen.text("one\ntwo\nthree"))
     assert tube.rows()[-2:] == ["three", "preparing"]
+
+
+def test_where_a_narrower_screen_breaks_the_text_anew_its_edge_is_known() -> None:
+    screen = Screen(40, 12)
+    screen.text("a" * 30)
+    screen.resize(20, 12)  # ten letters are on its second row
+    assert not screen.text("b" * 9).endswith("\n")
+    assert screen.text("c").endswith("\n")
