@@ -70,6 +70,7 @@ def picture(screen: pyte.Screen) -> str:
     console.print(Text("$ pp-smoke-run " + " ".join(f'"{word}"' if " " in word else word for word in COMMAND)))
     for row in range(used):
         console.print(_line(screen, row), no_wrap=True, overflow="crop")
+    console.print()  # else the letters of the last line would be cut at their feet
     console.file.close()
     # Without the fonts that its style would fetch from elsewhere.
     return re.sub(r"\s*@font-face \{.*?\}", "", console.export_svg(title="pp-smoke-run"), flags=re.DOTALL)

@@ -105,6 +105,7 @@ def fold(state: DisplayState, event: RunEvent, now: float) -> DisplayState:
     """The state after an event; what it does not show changes nothing."""
     match event:
         case PhaseEntered(phase, deadline_s):
+            state = _idle(state, now) if phase == "Idle" else state
             return replace(state, phase=phase, phase_since=now, phase_deadline_s=deadline_s)
         case StagePlaced(stage, host):
             return _with(state, stage, {"host": host})
@@ -139,6 +140,14 @@ def fold(state: DisplayState, event: RunEvent, now: float) -> DisplayState:
             return _later(state, away_s)
         case RunEnded(exit_status):
             return replace(state, ended=exit_status, phase_since=now, phase_deadline_s=None)
+    return state
+
+
+def _idle(state: DisplayState, now: float) -> DisplayState:
+    """A held run's stages wait for the next prompt."""
+    for stage in state.stages:
+        if stage.state in (StageState.PREFILL, StageState.DECODING):
+            state = _with(state, stage.index, _in(state, stage.index, StageState.READY, now))
     return state
 
 

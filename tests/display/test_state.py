@@ -10,6 +10,7 @@ from ppsmoke.run_events import (
     ErrorSeen,
     MemberSeen,
     PathChanged,
+    PhaseEntered,
     PromptInjected,
     RunEnded,
     RunResumed,
@@ -115,6 +116,12 @@ def test_a_pause_counts_for_no_deadline_and_for_no_rate_but_for_what_machines_co
     assert after.phase_since == before.phase_since + 100.0
     assert after.stages[0].since == before.stages[0].since + 100.0
     assert fold(told(RENTED, RENTING), RunResumed(100.0), 120.0).budget_ends == 310.0
+
+
+def test_between_two_prompts_the_stages_are_ready() -> None:
+    state = fold(told(LOCAL, DECODING), PhaseEntered("Idle"), 9.0)
+    assert {stage.state for stage in state.stages} == {StageState.READY}
+    assert (state.tokens, state.stages[0].compute_s) == (11, 0.0081)
 
 
 def test_the_first_error_is_the_one_and_the_end_is_kept() -> None:
