@@ -177,7 +177,8 @@ class InboundEdge:
             if self._lanes is None:
                 self._lanes_came.clear()
             interrupted = self._interrupted
-        if interrupted or (not self._lanes_came.wait(self._time_left()) and not self.is_stopped()):
+        was_stopped = self.is_stopped()
+        if interrupted or (not self._lanes_came.wait(self._time_left()) and not self._is_excused(was_stopped)):
             why = CallsCancelled() if interrupted else self._too_late()
             raise self._judge(None, why) or self._machine.error(str(why))
 
@@ -348,11 +349,12 @@ class InboundEdge:
         while self._lanes is None:
             if self._machine.fault is not None:
                 raise self._machine.fault
+            was_stopped = self.is_stopped()
             try:
                 async with asyncio.timeout(self._time_left()):
                     await self._until(lambda: self._lanes is not None)
             except TimeoutError:
-                if not self.is_stopped():
+                if not self._is_excused(was_stopped):
                     raise self._too_late() from None
         self._reading = True
         return self._lanes
@@ -418,10 +420,15 @@ class InboundEdge:
         self._lanes_came.set()
         self._changed.set()
 
+    def _is_excused(self, was_stopped: bool) -> bool:
+        """Whether the producer, not back in time, was stopped during that time: then it has all of it again."""
+        if not (was_stopped or self.is_stopped()):
+            return False
+        self._broken_at = time.monotonic()
+        return True
+
     def _time_left(self) -> float:
         """Seconds that the producer still has to come back."""
-        if self.is_stopped():
-            self._broken_at = time.monotonic()
         return max(0.0, self._broken_at + self._resume_s - time.monotonic())
 
     def _too_late(self) -> PeerLost:

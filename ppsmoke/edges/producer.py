@@ -222,13 +222,15 @@ class OutboundEdge:
         why: Exception | None = None
         while True:
             lanes: OutLanes | None = None
+            was_stopped = self.provision.consumer_node_id in self._mesh.stopped
             try:
                 async with asyncio.timeout_at(ends):
                     lanes = await self._attach(self._machine.resume, max(0.0, ends - self._loop.time()))
                 await self._catch_up(lanes)
                 break
             except (TimeoutError, DeadlineExceeded) as error:
-                if self.provision.consumer_node_id in self._mesh.stopped:
+                # Also when it is just back: it has had none of this time.
+                if was_stopped or self.provision.consumer_node_id in self._mesh.stopped:
                     ends = self._loop.time() + self._resume_s
                     continue
                 what = f"the connection to {name} was lost, and not resumed within {self._resume_s:g} s"
