@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from ppsmoke.bundle.reader import read_bundle
-from ppsmoke.run_events import ErrorSeen, MoneySpent, RunEnded
+from ppsmoke.run_events import ErrorSeen, MoneySpent, RunEnded, StageDoing, StagePlaced, StageState
 from ppsmoke.stub_model import parse_stub_model, stub_decode, stub_encode, stub_tokens
 from tests.vast.commanding import STUB, Office, Said, office
 from tests.vast.emulated import KEY
@@ -68,7 +68,16 @@ def test_a_rented_run_prints_the_text_and_what_it_cost_and_leaves_no_machine_and
             assert words in calls, calls
         offers = json.loads(next((home / "state").rglob("offers.json")).read_text())
         assert [row["stage"] for row in offers["offers"]] == [0, 1]
-        assert {p.suffix for p in (home / "state").rglob("*") if p.is_file()} >= {".jsonl", ".log", ".json"}
+        (folder,) = (home / "state" / "pp-smoke-run" / "runs").iterdir()
+        bundle = read_bundle(folder)
+        assert bundle.run is not None
+        assert bundle.run["rental"] == bundle.rental
+        assert {span.step.stage for span in bundle.spans} == {0, 1}
+        assert {event.host.split(",")[0].split(" ")[0] for _, event in bundle.of_kind(StagePlaced)} == {"instance"}
+        states = [event.state for _, event in bundle.of_kind(StageDoing) if event.stage == 0]
+        passed = [StageState.RENTING, StageState.STARTING, StageState.LOADING, StageState.PREFILL, StageState.STOPPED]
+        assert [state for state in dict.fromkeys(states) if state in passed] == passed
+        assert max(event.per_hour for _, event in bundle.of_kind(MoneySpent)) > 0
 
 
 def test_as_json_a_rented_run_tells_its_machines_and_money(tmp_path: Path) -> None:
