@@ -15,17 +15,13 @@ from rich.markup import escape
 
 from ppsmoke.drawable import moves
 from ppsmoke.errors import PpError
-from ppsmoke.run_events import EdgeMeasured, PathChanged, RunBegan, RunEvent, Seen, StagePace
+from ppsmoke.run_events import RunBegan, RunEvent, Seen
 from ppsmoke.wording import describe_error, wrap
 
 if TYPE_CHECKING:
     from rich.status import Status
 
     from ppsmoke.display.live import LiveDisplay, PlainDisplay
-
-
-_OF_STAGES = (EdgeMeasured, PathChanged, StagePace)
-"""What is shown of the events that stages saw; the rest is of the past, or the orchestrator tells it too."""
 
 
 class _Stderr(Console):
@@ -147,8 +143,9 @@ class Terminal:
 
     def happened(self, event: RunEvent, seen: Seen | None = None) -> None:
         """Show the run that begins with RunBegan: as a picture that changes where the terminal can, else as a line now
-        and then. `finish` ends it."""
-        if seen is not None and not isinstance(event, _OF_STAGES):
+        and then. `finish` ends it. What a stage saw is not shown: it is of the past, or the orchestrator tells it too.
+        """
+        if seen is not None:
             return
         if isinstance(event, RunBegan):
             if not self.quiet and self._live is None and self._plain is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import sys
 import threading
@@ -20,6 +21,8 @@ from ppsmoke.display.plain import PlainLines
 from ppsmoke.display.screen import Screen, unobeyed
 from ppsmoke.display.state import DisplayState, begin, fold
 from ppsmoke.run_events import RunBegan, RunEvent, RunPaused, RunResumed
+
+log = logging.getLogger(__name__)
 
 _EVERY_S = 0.25
 _PLAIN_EVERY_S = 1.0
@@ -90,6 +93,7 @@ class LiveDisplay(_Watcher):
         self._failure: OSError | None = None
         self._drawn: tuple[object, ...] = ()
         self._ascii_only = "utf" not in (sys.stderr.encoding or "").lower()
+        self._undrawable = False
 
     # ---- from any thread
 
@@ -204,7 +208,14 @@ class LiveDisplay(_Watcher):
     def _lines(self, state: DisplayState, screen: Screen, note: str) -> list[str]:
         # A cell is left free at the right: a cursor beyond the last one is not the same everywhere.
         paper = Paper(max(10, screen.width - 1), max(1, screen.height - 2), self._ascii_only)
-        return [_ansi(line, self._console) for line in frame(state, time.monotonic(), paper, note)]
+        try:
+            return [_ansi(line, self._console) for line in frame(state, time.monotonic(), paper, note)]
+        except Exception:
+            # The text goes through this thread, and whoever waits for it would wait for ever.
+            if not self._undrawable:
+                log.exception("the run's picture cannot be drawn")
+            self._undrawable = True
+            return []
 
     def _size(self) -> tuple[int, int]:
         try:

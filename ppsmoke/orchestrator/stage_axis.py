@@ -17,14 +17,11 @@ from ppsmoke.orchestrator.news import NotNews
 from ppsmoke.orchestrator.options import View
 from ppsmoke.run_events import (
     ClockCompared,
-    EdgeMeasured,
     MemberSeen,
     NoteMade,
-    PathChanged,
     RecordsDropped,
     RunEvent,
     Seen,
-    StageDoing,
     StagePace,
     StepRan,
     event_from_json,
@@ -35,8 +32,8 @@ _OFTEN_S, _OFTEN = 1.0, 6  # so that a short run has some from quiet moments too
 _EVERY_S = 5.0
 _PROBES = 4
 _BETWEEN_S = 0.03
-_OF_STAGES = (EdgeMeasured, MemberSeen, NoteMade, PathChanged, StageDoing)
-"""What a stage may tell of; the rest is the orchestrator's to see."""
+_OF_STAGES = (MemberSeen, NoteMade)
+"""What a stage tells of in its records; the rest is the orchestrator's to see, or has a message of its own."""
 
 
 class StageAxis:
@@ -110,13 +107,13 @@ def _step(stage: int, step: Step, clock: Estimate) -> StepRan:
 def _event(text: str) -> tuple[RunEvent, float]:
     try:
         body = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise NotNews("StageRecords with an event that is no JSON") from None
     event = event_from_json(body) if isinstance(body, dict) else None
     at = body.get("at") if isinstance(body, dict) else None
-    if not isinstance(event, _OF_STAGES) or not isinstance(at, int | float):
+    if not isinstance(event, _OF_STAGES) or type(at) is not float or not isfinite(at):
         raise NotNews("StageRecords with an event that is none, or none of a stage")
-    return event, float(at)
+    return event, at
 
 
 def _pace(stage: int, steps: Sequence[StepRan]) -> StagePace | None:

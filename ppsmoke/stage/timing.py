@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from ppsmoke.stats import percentile
+
+MOST_STEPS = 20_000
+"""What is said of decode steps is of so many, the newest."""
 
 
 class StepParts(NamedTuple):
@@ -27,18 +31,18 @@ class StepParts(NamedTuple):
 
 
 class StepTimes:
-    """Parts of every step."""
+    """Parts of the newest steps: a chain may be held for days."""
 
     def __init__(self) -> None:
-        self._prefill: list[float] = []
-        self._decode: list[StepParts] = []
-        self._rounds: list[float] = []
+        self._prefill: float | None = None
+        self._decode: deque[StepParts] = deque(maxlen=MOST_STEPS)
+        self._rounds: deque[float] = deque(maxlen=MOST_STEPS)
         self._arrived: float | None = None
 
     def add(self, parts: StepParts, arrived: float, *, is_prefill: bool) -> None:
         """`arrived`: when the step's object came, on the clock of the parts."""
         if is_prefill:
-            self._prefill.append(parts.total)
+            self._prefill = (self._prefill or 0.0) + parts.total
             self._arrived = None
             return
         self._decode.append(parts)
@@ -50,8 +54,8 @@ class StepTimes:
         """`prefill` in all; `decode_p50` and `decode_p99` of one step; the medians of its parts, `decode_inward_p50`
         and so on, and of a token's way round the chain, `decode_round_p50`; what never ran is absent."""
         found: dict[str, float] = {}
-        if self._prefill:
-            found["prefill"] = sum(self._prefill)
+        if self._prefill is not None:
+            found["prefill"] = self._prefill
         if self._decode:
             totals = [parts.total for parts in self._decode]
             found["decode_p50"] = percentile(totals, 50)

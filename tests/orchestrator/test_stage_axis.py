@@ -15,6 +15,7 @@ from ppsmoke.orchestrator.news import NotNews
 from ppsmoke.orchestrator.stage_axis import StageAxis
 from ppsmoke.run_events import (
     ClockCompared,
+    EdgeMeasured,
     MemberSeen,
     RecordsDropped,
     RunEnded,
@@ -131,7 +132,11 @@ def test_a_stage_that_lost_records_says_so_once() -> None:
         {"events": ("{",)},
         {"events": ("[]",)},
         {"events": ('{"event": "note_made", "text": "no time"}',)},
+        {"events": ('{"event": "note_made", "text": "x", "at": NaN}',)},
+        {"events": (f'{{"event": "note_made", "text": "x", "at": 1{"0" * 400}}}',)},
+        {"events": (f'{{"event": "note_made", "text": {"[" * 100_000}',)},
         {"events": (json.dumps(event_json(RunEnded(0), at=1.0, source=0)),)},
+        {"events": (json.dumps(event_json(EdgeMeasured(0, 1, "relay", 0.1), at=1.0, source=0)),)},
     ],
 )
 def test_records_that_are_none_are_refused(wrong: dict[str, object]) -> None:

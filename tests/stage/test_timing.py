@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ppsmoke.stage import timing
 from ppsmoke.stage.timing import StepParts, StepTimes
 
 
@@ -38,3 +39,12 @@ def test_a_round_is_from_one_decode_step_to_the_next_of_the_same_request() -> No
     assert "decode_round_p50" not in times.summary()
     times.add(parts, 9.25, is_prefill=False)
     assert times.summary()["decode_round_p50"] == pytest.approx(0.25)
+
+
+def test_a_chain_that_is_held_for_long_tells_of_its_newest_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timing, "MOST_STEPS", 10)
+    times = StepTimes()
+    for number in range(100):
+        slow = number < 90
+        times.add(StepParts(0.0, 1.0 if slow else 0.01, 0.0, 0.0), float(number), is_prefill=False)
+    assert times.summary()["decode_p99"] == pytest.approx(0.01)
