@@ -12,6 +12,7 @@ from math import ulp
 from typing import Annotated, Any, Literal
 
 from ppsmoke.errors import MalformedRequest
+from ppsmoke.paths.watch import PathKind
 from ppsmoke.record import Between, Matching, Record, RecordRefused, one_of
 
 CONTROL_CHANNEL = "control"
@@ -199,7 +200,6 @@ class StageProgress(Record):
 ORCHESTRATOR_TARGET = -1
 Target = Annotated[int, Between(ORCHESTRATOR_TARGET, 2**31 - 1)]
 """The stage at the other end, or the orchestrator."""
-PathKind = Literal["direct", "relay"]
 Measure = Annotated[float, Between(0.0, 1e15)]
 
 

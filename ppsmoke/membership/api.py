@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from ppsmoke.paths.watch import PathKind
+
 ENTRY_NAME = "pp-entry"
 EXIT_NAME = "pp-exit"
 ORCHESTRATOR_NAME = "pp-orchestrator"
@@ -35,8 +37,7 @@ class Member:
 OnChange = Callable[[Member | None, Member], None]
 """Called in the event loop with the record before (None: new) and after."""
 
-
-OnPath = Callable[[str, Literal["direct", "relay"], Literal["direct", "relay"]], None]
+OnPath = Callable[[str, PathKind, PathKind], None]
 """Called in the event loop with a node id and the way that the link to it took before and takes now."""
 
 

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Literal
 
 from ppsmoke.errors import PpError
 from ppsmoke.messages import ORCHESTRATOR_TARGET, EdgeReport, PathReport
 from ppsmoke.orchestrator.options import View
-from ppsmoke.paths.probe import measure
+from ppsmoke.paths.probe import MEASURE_S, measure
 from ppsmoke.paths.quality import edge_lines, edge_name, judged, warning_line
+from ppsmoke.paths.watch import PathKind
 from ppsmoke.run_events import EdgeMeasured, PathChanged
 from ppsmoke.transport import Mesh
-
-PathKind = Literal["direct", "relay"]
-
-_MEASURE_S = 15.0
 
 
 class EdgeNews:
@@ -39,7 +35,7 @@ class EdgeNews:
 
     async def _measure(self, mesh: Mesh, node: str, stage: int, probe_bytes: int) -> None:
         try:
-            way = await measure(mesh, node, probe_bytes, _MEASURE_S)
+            way = await measure(mesh, node, probe_bytes, MEASURE_S)
         except PpError as error:
             self._failed(None, stage, str(error))
             return
@@ -76,12 +72,7 @@ class EdgeNews:
 
     def _measured(self, edge: EdgeMeasured) -> None:
         self._edges[edge.source, edge.target] = edge
-        warning = next(e.warning for e in self.edges if (e.source, e.target) == (edge.source, edge.target))
-        self._view.happened(
-            EdgeMeasured(
-                edge.source, edge.target, edge.path, edge.round_trip_s, edge.bytes_per_s, edge.probe_bytes, warning
-            )
-        )
+        self._view.happened(next(e for e in self.edges if (e.source, e.target) == (edge.source, edge.target)))
 
     def _failed(self, source: int | None, target: int | None, why: str) -> None:
         self._view.line(f"warning: {edge_name(source, target)} could not be measured: {why}")

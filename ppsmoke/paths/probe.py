@@ -11,17 +11,17 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
 from ppsmoke.errors import PeerLost
+from ppsmoke.paths.watch import PathKind
 from ppsmoke.transport.framing import FrameError
 from ppsmoke.transport.mesh import Mesh
 from ppsmoke.transport.path import path_of
 from ppsmoke.transport.stream import FrameStream
 
-PathKind = Literal["direct", "relay"]
-
 MAX_PROBE_BYTES = 8 << 20
+MEASURE_S = 15.0
+"""What a measurement may take, linking included."""
 _PIECE_BYTES = 1 << 16
 _ECHOES = 3
 _MARK = b'{"probe":'

@@ -7,12 +7,10 @@ from collections.abc import Awaitable, Callable
 
 from ppsmoke.errors import PpError
 from ppsmoke.messages import ORCHESTRATOR_TARGET, EdgeKind, EdgeReport, PathReport, ProvisionStage
-from ppsmoke.paths.probe import measure
+from ppsmoke.paths.probe import MEASURE_S, measure
 from ppsmoke.paths.warm_up import warm_up
 from ppsmoke.paths.watch import PathKind
 from ppsmoke.transport import Mesh
-
-_MEASURE_S = 15.0
 
 
 class NeighbourPaths:
@@ -53,7 +51,7 @@ class NeighbourPaths:
             run_id=own.run_id, stage_index=own.stage_index, node_id=self._mesh.node_id, target=target, trouble="unknown"
         )
         try:
-            way = await measure(self._mesh, node, own.probe_bytes, _MEASURE_S)
+            way = await measure(self._mesh, node, own.probe_bytes, MEASURE_S)
         except PpError as error:
             await self._send(report.replace(trouble=str(error)))
             return

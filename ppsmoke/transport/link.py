@@ -11,6 +11,7 @@ from ppsmoke.errors import LinkBroken, PeerLost, PpError
 from ppsmoke.iroh_fix import IROH_ERRORS, iroh_text
 from ppsmoke.transport.closing import CloseCode, loss_text, may_be_had_again, peer_close
 from ppsmoke.transport.framing import FrameError
+from ppsmoke.transport.path import path_in_use
 from ppsmoke.transport.rendezvous import PeerStamp
 from ppsmoke.transport.stall import PathCounts, StallWatch
 from ppsmoke.transport.stream import FrameStream
@@ -88,11 +89,7 @@ class Link:
 
     def path_counts(self) -> PathCounts | None:
         """Of the path in use; None when there is none just now."""
-        try:
-            paths = self._connection.paths()
-        except IROH_ERRORS:
-            return None
-        chosen = next((path for path in paths if path.is_selected), paths[0] if paths else None)
+        chosen = path_in_use(self._connection)
         if chosen is None:
             return None
         stats = chosen.stats

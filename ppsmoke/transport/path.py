@@ -22,11 +22,16 @@ class Path:
 
 def path_of(connection: Any) -> Path | None:
     """The path in use; None when there is none just now. It asks nobody and may be called often."""
+    chosen = path_in_use(connection)
+    if chosen is None:
+        return None
+    return Path(chosen.is_relay, str(chosen.remote_addr), chosen.rtt_ms / 1000 if chosen.rtt_ms else None)
+
+
+def path_in_use(connection: Any) -> Any | None:
+    """The library's own record of it, with its statistics."""
     try:
         paths = connection.paths()
     except IROH_ERRORS:
         return None
-    chosen = next((path for path in paths if path.is_selected), paths[0] if paths else None)
-    if chosen is None:
-        return None
-    return Path(chosen.is_relay, str(chosen.remote_addr), chosen.rtt_ms / 1000 if chosen.rtt_ms else None)
+    return next((path for path in paths if path.is_selected), paths[0] if paths else None)
