@@ -11,6 +11,7 @@
     offers.json        the offers that were looked at: chosen, and left out with the reason (rented)
     rental.json        what was rented and what it cost (rented)
     vast-calls.log     every call to vast.ai and what came of it (rented)
+    vast-service.json  what these calls say of the questions that its documentation leaves open (rented)
     run.json           written last: what `--json` prints
 
 Times (`at`, and those of a span) are seconds on one axis, the monotonic clock of the orchestrator; 0 is when the

@@ -163,6 +163,7 @@ class VastClient:
             if instance_id is None:
                 nameless = Failure(FailureKind.UNREADABLE, "an answer that does not name the new instance")
                 raise create_failed(offer_id, nameless)
+            log.debug("created: %d", instance_id)
             return instance_id
 
     async def list_instances(
@@ -222,6 +223,7 @@ class VastClient:
             if answer.kind is FailureKind.GONE:
                 return "no_such_instance"
             raise failed(Call.DESTROY, answer, instance_id)
+        log.debug("asked for the end of %d: accepted", instance_id)
         return "accepted"
 
     async def instance_logs(
