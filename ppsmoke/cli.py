@@ -15,13 +15,21 @@ from typing import Annotated, Any
 import typer
 
 from ppsmoke import __version__
-from ppsmoke.cli_group import ALL_OPTIONS, Invocation, OptionsGroup, forget_variables, with_origin
+from ppsmoke.cli_group import (
+    ALL_OPTIONS,
+    Invocation,
+    OptionsGroup,
+    forget_variables,
+    given_options,
+    with_origin,
+)
 from ppsmoke.cli_options import flag, number, option
 from ppsmoke.errors import EnvironmentFault, Interrupted, PpError, RunFailed, UsageError
 from ppsmoke.messages import Feedback
 from ppsmoke.models import ALIASES, DEFAULT_MODEL
 from ppsmoke.models_command import models_app
 from ppsmoke.orchestrator.result import error_json
+from ppsmoke.prompt_argument import read_prompt_argument
 from ppsmoke.signals import exit_on_signals, interruption, raise_on_signals
 from ppsmoke.standard_streams import open_missing_streams
 from ppsmoke.terminal import Terminal
@@ -308,7 +316,7 @@ def run(
     if context_.invoked_subcommand is not None:
         return 0
     forget_variables(os.environ, context_.command.params)
-    renting.check_combination(_given(context_))
+    renting.check_combination(given_options(context_))
     if isinstance(context_.obj, Invocation):
         for warning in context_.obj.warnings:
             Terminal(quiet=quiet).line(warning)
@@ -358,7 +366,7 @@ def run(
     patience = _later("membership.patience")
     command = _later("command_steps").RunCommand(
         num_stages=num_stages,
-        prompt=_read_prompt(prompt),
+        prompt=read_prompt_argument(prompt),
         system=system,
         raw=raw,
         model=model if model is not None else (renting.RENTED_MODEL if vastai else DEFAULT_MODEL),
@@ -394,19 +402,6 @@ def run(
     if vastai:
         return int(_later("vast.command").vastai_command(command, rental))
     return int(_later("run_command").run_command(command))
-
-
-def _given(context: typer.Context) -> dict[str, str]:
-    """The options that the user gave, by parameter: each in its longest form, or the place where it was set."""
-    origins = context.obj.origins if isinstance(context.obj, Invocation) else {}
-    given = {}
-    for parameter in context.command.params:
-        name = str(parameter.name)
-        source = context.get_parameter_source(name)
-        if source is None or source.name == "DEFAULT" or context.params.get(name) is False:
-            continue
-        given[name] = origins[name] if source.name == "DEFAULT_MAP" else max(parameter.opts, key=len)
-    return given
 
 
 def _later(name: str) -> Any:
@@ -452,28 +447,6 @@ def report(
     # Loaded only here: a run needs none of it.
     command = import_module("ppsmoke.report_command")
     return int(command.report_command(directory, as_json=as_json, html=html, trace=trace))
-
-
-def _read_prompt(prompt: str) -> str:
-    """The prompt itself, or standard input for `-`. Raises UsageError for input that is no text."""
-    if prompt != "-":
-        return prompt
-    try:
-        # Piece by piece: Python acts on a signal between statements, and one long read would be a single one.
-        pieces = []
-        while piece := os.read(0, 1 << 16):
-            pieces.append(piece)
-        # The line's end that `echo` adds is no part of what the user asked.
-        return b"".join(pieces).decode().removesuffix("\n").removesuffix("\r")
-    except OSError as error:
-        raise UsageError(
-            f"standard input cannot be read: {error.strerror}", remedy="Give the prompt with --prompt TEXT."
-        ) from None
-    except UnicodeDecodeError as error:
-        raise UsageError(
-            f"standard input is not UTF-8 text: {error.reason} at byte {error.start}",
-            remedy="Convert it first, as with iconv -t UTF-8.",
-        ) from None
 
 
 if __name__ == "__main__":

@@ -150,6 +150,19 @@ def _panel(parameter: Any) -> str | None:
     return getattr(parameter, "rich_help_panel", None)
 
 
+def given_options(context: typer.Context) -> dict[str, str]:
+    """The options that the user gave, by parameter: each in its longest form, or the place where it was set."""
+    origins = context.obj.origins if isinstance(context.obj, Invocation) else {}
+    given = {}
+    for parameter in context.command.params:
+        name = str(parameter.name)
+        source = context.get_parameter_source(name)
+        if source is None or source.name == "DEFAULT" or context.params.get(name) is False:
+            continue
+        given[name] = origins[name] if source.name == "DEFAULT_MAP" else max(parameter.opts, key=len)
+    return given
+
+
 def with_origin(error: PpError, origins: Mapping[str, str]) -> PpError:
     """The error, saying where the option that it names was set, if that was not on the command line."""
     if not isinstance(error, UsageError):
