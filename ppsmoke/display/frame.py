@@ -16,6 +16,7 @@ _GAP = "  "
 _WIDE = 110  # from here on there is room for sentences
 _STATE_CELLS = max(len(state.value) for state in StageState)
 _TIME_CELLS = 7
+_WHAT_LEAST = 24  # a bar with its numbers
 _WHAT_CELLS = 44  # of a wide frame, so that its columns seldom move
 
 _STYLES = {
@@ -151,7 +152,7 @@ def _cells(stage: StageView, state: DisplayState, now: float, paper: Paper) -> l
     return [
         Text(str(stage.index)),
         Text(f"{first}-{end - 1}"),
-        Text(stage.host if paper.width >= _WIDE else stage.host.removeprefix("instance "), "dim"),
+        Text(stage.host if paper.width >= _WIDE else stage.host.removeprefix("instance ").partition(",")[0], "dim"),
         Text(stage.device),
         Text(stage.state.value, style),
         _what(stage, paper),
@@ -179,7 +180,7 @@ def _aligned(rows: list[list[Text]], paper: Paper) -> list[Text]:
         widths[7] = _TIME_CELLS
     # What goes first where it is narrow: the way to the next stage, the device, the host, the time.
     for column in (6, 3, 2, 7):
-        if _free(widths, paper) >= 20:
+        if _free(widths, paper) >= _WHAT_LEAST:
             break
         widths[column] = 0
     needed = max((row[5].cell_len for row in rows), default=0)
@@ -223,7 +224,7 @@ def _what(stage: StageView, paper: Paper) -> Text:
         return Text(f"{_milliseconds(stage.compute_s)}{computing}{other} a token")
     if stage.load_s is None and stage.compile_s is None:
         return Text()
-    return Text(f"load {stage.load_s or 0:.1f} s  compile {stage.compile_s or 0:.1f} s", "dim")
+    return Text(f"load {stage.load_s or 0:.1f}  compile {stage.compile_s or 0:.1f} s", "dim")
 
 
 def _progress(stage: StageView, bar_cells: int) -> Text:
@@ -240,7 +241,7 @@ def _progress(stage: StageView, bar_cells: int) -> Text:
 
 def _way(stage: StageView, state: DisplayState, paper: Paper) -> Text:
     """The path to the next stage and its round trip."""
-    if not stage.path or stage.state is StageState.FAILED:
+    if not stage.path or stage.state is StageState.FAILED or not (stage.prepared or paper.width >= _WIDE):
         return Text()
     target = (stage.index + 1) % len(state.stages)
     trip = "" if stage.round_trip_s is None else f" {_milliseconds(stage.round_trip_s)}"

@@ -8,7 +8,7 @@ import pytest
 
 from ppsmoke.display.frame import Paper, frame, seconds
 from ppsmoke.display.state import DisplayState, fold
-from ppsmoke.run_events import PhaseEntered, RunBegan, RunEnded, StageDoing, StageState
+from ppsmoke.run_events import EdgeMeasured, PhaseEntered, RunBegan, RunEnded, StageDoing, StageState
 from tests.display.runs import DECODING, LOCAL, PREPARING, RENTED, RENTING, told
 
 
@@ -84,6 +84,14 @@ def test_what_is_waited_for_is_said_once_the_rows_no_longer_say_it() -> None:
     preparing, decoding = told(LOCAL, PREPARING), told(LOCAL, DECODING)
     assert "pp-entry" not in drawn(preparing, 4.0, 80, note="waiting for pp-entry")
     assert drawn(decoding, 8.0, 80, note="waiting for pp-entry").splitlines()[-1] == "waiting for pp-entry"
+
+
+def test_a_path_that_is_known_early_takes_no_room_from_what_is_awaited() -> None:
+    measured = [(3.5, EdgeMeasured(stage, (stage + 1) % 3, "direct", 0.0365)) for stage in range(3)]
+    lines = drawn(told(LOCAL, [*PREPARING, *measured]), 4.5, 80).splitlines()
+    assert "12 of 345 MB" in lines[1]
+    assert lines[1].endswith("2.5 s")
+    assert "4 of 10 blocks" in lines[2]
 
 
 def test_names_with_letters_of_two_cells_or_with_control_characters_keep_the_columns() -> None:

@@ -55,8 +55,10 @@ def test_loading_is_followed_and_the_last_frame_and_the_text_stay(box: Box, term
 
 def test_the_text_streams_above_the_block_and_stays_whole_through_other_sizes(box: Box, terminal: Terminal) -> None:
     program = start(box, terminal, "--seed", "-n", "2", "--model", SLOW_STEP, "--max-tokens", "60")
-    rows = terminal.wait("decoding", "of 60 tokens")
-    assert rows[-1].startswith("1  2-3")
+    rows = terminal.wait_for(
+        "the block below the text",
+        lambda rows: len(rows) > 3 and rows[-3].startswith("decoding  ") and rows[-1].startswith("1  2-3"),
+    )
     news = [row for row in rows if row.startswith(("run ", "logs ", "stage "))]
     # Not fewer rows: the emulated terminal would throw those at the top away.
     terminal.resize(60, 24)
