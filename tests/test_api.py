@@ -36,7 +36,6 @@ def nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
 def test_it_gives_the_text_and_prints_nothing(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     pieces: list[str] = []
     events: list[RunEvent] = []
-    handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGTSTP)]
     folder = tmp_path / "run"
     result = run_local(
         num_stages=3,
@@ -53,8 +52,19 @@ def test_it_gives_the_text_and_prints_nothing(capfd: pytest.CaptureFixture[str],
     assert sum(isinstance(event, TokenArrived) for event in events) == 12
     assert sum(isinstance(event, StageIsReady) for event in events) == 3
     assert capfd.readouterr() == ("", "")
-    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGTSTP)] == handlers
     assert json.loads((folder / "run.json").read_text())["text"] == result.text
+
+
+def test_the_callers_handlers_of_signals_stay() -> None:
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGTSTP)
+    before = {number: signal.signal(number, lambda *_: None) for number in numbers}
+    try:
+        own = {number: signal.getsignal(number) for number in numbers}
+        run_local(model=MODEL, max_tokens=2)
+        assert {number: signal.getsignal(number) for number in numbers} == own
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def test_it_works_in_a_thread_beside_an_event_loop() -> None:
