@@ -108,7 +108,7 @@ class EdgeAcceptor:
                     case records.Open():
                         return edge.offered(peer_id, record, stream, self._mesh.spawn)
                     case records.Resume():
-                        return edge.resumed(peer_id, record, stream)
+                        return edge.resumed(peer_id, record, stream, self._mesh.spawn)
                     case records.Lane():
                         return edge.offered_lane(peer_id, record, stream)
         return records.Refuse(f"there is no inbound edge {record.edge_id} here")

@@ -258,12 +258,12 @@ class InboundEdge:
             return answer
         self._spawn = spawn
         self._gathering = (0, record.lanes, {0: stream})
-        self._serving = spawn(self._serve(stream, answer), f"reader of {self._machine.title}")
+        self._serving = spawn(self._serve(stream, answer, 0), f"reader of {self._machine.title}")
         self._changed.set()
         return None
 
-    def resumed(self, peer_id: str, record: records.Resume, stream: FrameStream) -> records.Refuse | None:
-        """Likewise, in the place of the stream before, whose connection is lost."""
+    def resumed(self, peer_id: str, record: records.Resume, stream: FrameStream, spawn: Spawn) -> records.Refuse | None:
+        """Likewise, in the place of the stream before, whose connection is lost; perhaps before that had come."""
         if not 1 <= record.lanes <= MOST_LANES:
             return records.Refuse(f"an edge has 1 to {MOST_LANES} lanes")
         with self._lock:
@@ -278,6 +278,11 @@ class InboundEdge:
         if before is not None and self.threaded:
             before.cancel()
         self._gathering = (record.attempt, record.lanes, {0: stream})
+        if self._serving is None:
+            self._spawn = spawn
+            answer = self._machine.resumed()
+            self._serving = spawn(self._serve(stream, answer, record.attempt), f"reader of {self._machine.title}")
+            return None
         self._begin(self._take_over(stream, record.attempt), "resume")
         return None
 
@@ -294,11 +299,17 @@ class InboundEdge:
         self._changed.set()
         return None
 
-    async def _serve(self, stream: FrameStream, accept: records.Accept) -> None:
+    async def _serve(self, stream: FrameStream, answer: records.Accept | records.Resumed, attempt: int) -> None:
         try:
             self._answers = stream
-            await stream.write_frame(records.encode(accept))
-            await self._install(0)
+            try:
+                await stream.write_frame(records.encode(answer))
+                await self._install(attempt)
+            except LinkBroken:
+                if attempt == self._machine.attempt:  # else another stream has taken its place
+                    if not self._machine.broken():
+                        raise
+                    self._broken_at = time.monotonic()
             if self.threaded:
                 await self._left
                 if self.state is ConsumerState.ENDED:

@@ -106,7 +106,7 @@ class ProducerMachine(_EdgeEnd):
 
     def broken(self) -> bool:
         """The connection is lost. Whether the edge waits for another one; else it is `lost`."""
-        if self.state is ProducerState.READY:
+        if self.state in (ProducerState.OPENING, ProducerState.READY):
             self.state = ProducerState.RESUMING
         return self.state is ProducerState.RESUMING
 
@@ -212,12 +212,14 @@ class ConsumerMachine(_EdgeEnd):
     def resume(self, peer_id: str, record: Resume) -> Refuse | None:
         """A peer opened another stream for this edge: None when it takes the place of the one before.
 
-        That one must then be read no more, and `resumed` says what is due.
+        That one, if it ever came, must then be read no more, and `resumed` says what is due.
         """
         if refuse := self._not_this_edge(peer_id, record):
             return refuse
         if record.attempt <= self._attempt:
             return Refuse(f"attempt {self._attempt} to resume edge {record.edge_id} was newer")
+        if self.state is ConsumerState.WAITING:
+            self.state = ConsumerState.RESUMING
         if not self.broken():
             return Refuse(f"edge {record.edge_id} cannot be resumed (it is {self.state})")
         self._attempt = record.attempt

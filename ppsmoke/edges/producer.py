@@ -95,7 +95,7 @@ class OutboundEdge:
         """
         try:
             async with asyncio.timeout(deadline_s):
-                lanes = await self._unless_over(self._attach(self._machine.open, min(deadline_s, DIAL_S)))
+                lanes = await self._unless_over(self._attach_at_last(min(deadline_s, DIAL_S)))
         except (TimeoutError, DeadlineExceeded) as error:
             why = str(error) or f"{self._machine.peer_name} did not accept it within {deadline_s:g} s"
             self._fault(self._machine.error(why, "open edge"))
@@ -247,6 +247,16 @@ class OutboundEdge:
         log.info("%s: resumed after %.1f s", self._machine.title, stall_s)
         if self.on_resumed is not None:
             self.on_resumed(Outage(stall_s, path, self._mesh.path_kind(self.provision.consumer_node_id)))
+
+    async def _attach_at_last(self, deadline_s: float) -> OutLanes:
+        """For the first time, on one connection after the other until one lasts."""
+        while True:
+            unopened = self._machine.state is ProducerState.IDLE
+            try:
+                return await self._attach(self._machine.open if unopened else self._machine.resume, deadline_s)
+            except LinkBroken as error:
+                log.info("%s: opening it again: %s", self._machine.title, error)
+                await asyncio.sleep(_RETRY_S)
 
     async def _attach(
         self, first_record: Callable[[int], records.Open | records.Resume], deadline_s: float

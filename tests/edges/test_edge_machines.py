@@ -89,6 +89,7 @@ PRODUCER_EVENTS: dict[str, Callable[[ProducerMachine], object]] = {
 PRODUCER_LEGAL = {
     (P.IDLE, "open"): P.OPENING,
     (P.OPENING, "accepted"): P.READY,
+    (P.OPENING, "resume"): P.RESUMING,
     (P.READY, "write"): P.READY,
     (P.READY, "resume"): P.RESUMING,
     (P.READY, "acknowledged"): P.READY,

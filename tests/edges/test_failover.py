@@ -111,6 +111,33 @@ def test_objects_go_on_whole_and_in_order_wherever_the_connection_is_lost(by: st
 
 
 @FORMS
+@pytest.mark.parametrize("by", ["producer", "consumer"])
+def test_an_edge_whose_connection_is_lost_while_it_is_opened_is_opened_all_the_same(by: str, threaded: bool) -> None:
+    """The consumer has no plan yet and holds the stream; then its connection goes."""
+
+    async def work() -> None:
+        async with peer("stage 0") as producer, peer("stage 1") as consumer:
+            producer.knows(consumer)
+            acceptor = EdgeAcceptor(consumer.mesh)
+            out = OutboundEdge(producer.mesh, RUN_ID, outbound("stage 1"), threaded=threaded)
+            into = InboundEdge(RUN_ID, inbound("stage 0"), threaded=threaded)
+            edge = Pair(producer, consumer, out, into)
+            opening = asyncio.create_task(out.open(PATIENCE_S))
+            await eventually(lambda: acceptor._held == 1)
+            edge.cut(by)
+            await eventually(lambda: acceptor._held == 2)
+            acceptor.expect(into)
+            await asyncio.gather(opening, into.wait_ready(PATIENCE_S))
+            await edge.send(activation(0))
+            assert await edge.take() == activation(0)
+            await out.close("test over")
+            await into.close("test over")
+            assert not into.faulted.done()
+
+    run_clean(work())
+
+
+@FORMS
 def test_an_edge_that_waits_is_resumed_too(threaded: bool) -> None:
     """Nobody writes when the connection goes, and the consumer waits for the next object."""
 

@@ -167,11 +167,10 @@ def test_an_attempt_that_another_one_has_overtaken_is_refused() -> None:
     assert into.resume(PRODUCER, first) == Refuse("attempt 2 to resume edge 1 was newer")
 
 
-@pytest.mark.parametrize("state", ["waiting", "ended", "closed", "faulted"])
+@pytest.mark.parametrize("state", ["ended", "closed", "faulted"])
 def test_an_edge_that_is_not_open_cannot_be_resumed(state: str) -> None:
     into = ConsumerMachine(RUN_ID, inbound("stage 0"), "stage 0")
-    if state != "waiting":
-        into.opened(PRODUCER, Open(RUN_ID, 1, "Activation"))
+    into.opened(PRODUCER, Open(RUN_ID, 1, "Activation"))
     if state == "ended":
         into.state = ConsumerState.ENDED
     if state == "closed":
@@ -179,6 +178,21 @@ def test_an_edge_that_is_not_open_cannot_be_resumed(state: str) -> None:
     if state == "faulted":
         into.fail("it broke")
     assert into.resume(PRODUCER, RESUME) == Refuse(f"edge 1 cannot be resumed (it is {state})")
+
+
+@pytest.mark.parametrize("arrived", [False, True])
+def test_an_edge_whose_opening_was_lost_is_resumed_from_its_first_object(arrived: bool) -> None:
+    """The consumer may have accepted it, and that may have been lost."""
+    out = ProducerMachine(RUN_ID, outbound("stage 1"), "stage 1")
+    into = ConsumerMachine(RUN_ID, inbound("stage 0"), "stage 0")
+    first = out.open()
+    if arrived:
+        assert into.opened(PRODUCER, first) == Accept()
+    assert resume(out, into) == []
+    assert (out.state, into.state) == (ProducerState.READY, ConsumerState.READY)
+    assert isinstance(into.opened(PRODUCER, first), Refuse), "should it still come"
+    write(out, 0)
+    take(into, 0)
 
 
 def test_acknowledgements_come_every_few_objects_or_bytes() -> None:
