@@ -46,12 +46,14 @@ lint: $(VENV)/installed-dev
 
 # What bounds the time in which a fault is noticed, or fills both cores, has the machine to itself; the rest shares it.
 APART := tests/cluster tests/e2e tests/edges tests/files tests/membership/test_*.py tests/stage tests/transport tests/netlab
+SHARED := -n 2 --dist loadfile $(APART:%=--ignore-glob=%) tests/vast tests
 test: $(VENV)/installed-dev model
-	$(PYTEST) -m "not slow" -n 2 --dist loadfile $(APART:%=--ignore-glob=%) tests/vast tests
+	$(PYTEST) -m "not slow" $(SHARED)
 	$(PYTEST) -m "not slow" $(APART)
 
 test-slow: $(VENV)/installed-dev $(if $(PP_REFERENCE_PYTHON),,$(VENV)/installed-reference) model
-	$(PYTEST) -m slow
+	$(PYTEST) -m slow $(SHARED)
+	$(PYTEST) -m slow $(APART)
 
 test-lab: $(VENV)/installed-dev model
 	$(PYTEST) tests/netlab
