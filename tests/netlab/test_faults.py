@@ -90,10 +90,10 @@ FAULTS = [
     Fault("a direct link takes 1300 bytes at most", partial(worsen, NARROW), nat=None),
     Fault("a link takes 1300 bytes and does not say so", partial(worsen, SILENT), survived=False),
     Fault("a direct link takes 1300 bytes and does not say so", partial(worsen, SILENT), nat=None),
-    Fault("5 % of packets are lost", partial(worsen, replace(LINK, loss=0.05))),
-    Fault("5 % of packets are lost on a direct link", partial(worsen, replace(LINK, loss=0.05)), nat=None),
-    Fault("20 % of packets are lost", partial(worsen, replace(LINK, loss=0.2)), survived=False),
-    Fault("20 % of packets are lost on a direct link", partial(worsen, replace(LINK, loss=0.2)), nat=None),
+    Fault("5 of 100 packets are lost", partial(worsen, replace(LINK, loss=0.05))),
+    Fault("5 of 100 packets are lost on a direct link", partial(worsen, replace(LINK, loss=0.05)), nat=None),
+    Fault("20 of 100 packets are lost", partial(worsen, replace(LINK, loss=0.2)), survived=False),
+    Fault("20 of 100 packets are lost on a direct link", partial(worsen, replace(LINK, loss=0.2)), nat=None),
 ]
 IN_CI = ("the relay restarts",)
 
