@@ -37,6 +37,11 @@ def wrap(text: str, width: int) -> str:
     return textwrap.fill(text, width, subsequent_indent="       ", break_long_words=False, break_on_hyphens=False)
 
 
+def member_name(stage: int | None) -> str:
+    """'stage 2'; None stands for the orchestrator."""
+    return "orchestrator" if stage is None else f"stage {stage}"
+
+
 def columns(rows: Sequence[Sequence[str]], right: Callable[[int], bool] = lambda _column: False) -> list[str]:
     """Rows as aligned text, two spaces between columns; `right` tells which columns align right."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]

@@ -11,12 +11,10 @@ path. That serves for code with the very requirements of what runs now; other on
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import subprocess
 import sys
 import tempfile
-import threading
 import zipfile
 from collections.abc import Mapping
 from contextlib import suppress
@@ -24,9 +22,10 @@ from importlib import metadata
 from pathlib import Path
 
 from ppsmoke import __version__
-from ppsmoke.errors import EnvironmentFault, PpError, UsageError
+from ppsmoke.errors import EnvironmentFault, PpError
 from ppsmoke.files.reader import FileReader
 from ppsmoke.files.wheel import DISTRIBUTION
+from ppsmoke.helper_program import read_request, run_program, write_line
 from ppsmoke.stage.new_code import CODE_PREFIX
 from ppsmoke.stage.settings import NodeSettings, parse_settings
 
@@ -35,8 +34,7 @@ _TRY_S = 60.0
 
 def main() -> int:
     """Exit status 0 with a path, 1 with an error."""
-    request = json.loads(sys.stdin.readline())
-    threading.Thread(target=_end_with_input, daemon=True).start()
+    request = read_request()
     try:
         settings = parse_settings(os.environ)
         parent = Path(request["folder"]) if request["folder"] else Path.home() / "pp-smoke-run"
@@ -46,12 +44,12 @@ def main() -> int:
         path = python_path(folder, os.environ)
         try_code(folder, {**os.environ, "PYTHONPATH": path})
     except PpError as error:
-        _write({"error": error.what})
+        write_line({"error": error.what})
         return 1
     except (OSError, zipfile.BadZipFile) as error:
-        _write({"error": f"it cannot be unpacked: {error}"})
+        write_line({"error": f"it cannot be unpacked: {error}"})
         return 1
-    _write({"python_path": path})
+    write_line({"python_path": path})
     return 0
 
 
@@ -142,23 +140,5 @@ def _run(module: tuple[str, str], environment: Mapping[str, str]) -> str:
     return done.stdout.strip()
 
 
-def _write(body: Mapping[str, object]) -> None:
-    print(json.dumps(body), flush=True)
-
-
-def _end_with_input() -> None:
-    with suppress(OSError):
-        while os.read(0, 4096):
-            pass
-    os._exit(1)
-
-
 if __name__ == "__main__":
-    try:
-        status = main()
-    except BrokenPipeError:
-        status = 1
-    except UsageError as error:
-        print(error, file=sys.stderr)
-        status = error.exit_status
-    os._exit(status)
+    run_program(main)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from ppsmoke.paths.watch import PathKind
+from ppsmoke.wording import member_name
 
 ENTRY_NAME = "pp-entry"
 EXIT_NAME = "pp-exit"
@@ -63,7 +64,6 @@ class Membership(Protocol):
 
 def describe_member(member: Member) -> str:
     """'stage 2 [12ab34cd]: suspect (no answer), names pp-stage-2'"""
-    who = "orchestrator" if member.stage_index is None else f"stage {member.stage_index}"
     names = f", names {', '.join(sorted(member.names))}" if member.names else ""
     why = f" ({member.reason})" if member.reason else ""
-    return f"{who} [{member.node_id[:8]}]: {member.state}{why}{names}"
+    return f"{member_name(member.stage_index)} [{member.node_id[:8]}]: {member.state}{why}{names}"

@@ -9,17 +9,16 @@ the model may be.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-import threading
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ppsmoke.errors import PpError, UsageError
+from ppsmoke.errors import PpError
 from ppsmoke.files.models import SCHEME, fetch_from_orchestrator
 from ppsmoke.files.reader import FileReader
+from ppsmoke.helper_program import read_request, run_program, write_line
 from ppsmoke.model_facts import stage_tensors
 from ppsmoke.models.ensure import ensure_share
 from ppsmoke.models.resolve import parse_model
@@ -31,13 +30,12 @@ from ppsmoke.stage.settings import parse_settings
 
 def main() -> int:
     """Exit status 0 with a path, 1 with an error."""
-    request = json.loads(sys.stdin.readline())
-    threading.Thread(target=_end_with_input, daemon=True).start()
+    request = read_request()
     try:
-        _write({"path": str(_fetch(request["model"], _wanted(request)))})
+        write_line({"path": str(_fetch(request["model"], _wanted(request)))})
         return 0
     except PpError as error:
-        _write({"error": {"code": error.code, "message": error.what, "remedy": error.remedy}})
+        write_line({"error": {"code": error.code, "message": error.what, "remedy": error.remedy}})
         return 1
 
 
@@ -73,31 +71,11 @@ class _Lines:
     """Progress as lines for the node."""
 
     def update(self, label: str, done: int, total: int | None) -> None:
-        _write({"done": done, "total": total})
+        write_line({"done": done, "total": total})
 
     def note(self, message: str) -> None:
         print(message, file=sys.stderr, flush=True)
 
 
-def _write(body: Mapping[str, Any]) -> None:
-    print(json.dumps(body), flush=True)
-
-
-def _end_with_input() -> None:
-    try:
-        while os.read(0, 4096):
-            pass
-    except OSError:
-        pass
-    os._exit(1)
-
-
 if __name__ == "__main__":
-    try:
-        status = main()
-    except BrokenPipeError:
-        status = 1
-    except UsageError as error:
-        print(error, file=sys.stderr)
-        status = error.exit_status
-    os._exit(status)
+    run_program(main)

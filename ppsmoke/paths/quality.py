@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from ppsmoke.run_events import EdgeMeasured
-from ppsmoke.wording import columns
+from ppsmoke.wording import columns, member_name
 
 SLOW_ROUND_TRIP_S = 0.25
 SLOW_PART_S = 1.0
@@ -44,7 +44,7 @@ def _warning(edge: EdgeMeasured, some_direct: bool) -> str:
 
 def edge_name(source: int | None, target: int | None) -> str:
     """'stage 1 -> stage 2', 'orchestrator -> stage 0'"""
-    return f"{_name(source)} -> {_name(target)}"
+    return f"{member_name(source)} -> {member_name(target)}"
 
 
 def warning_line(edge: EdgeMeasured) -> str:
@@ -87,7 +87,3 @@ def _between_stages(edge: EdgeMeasured) -> bool:
 
 def _place(stage: int | None) -> int:
     return -1 if stage is None else stage
-
-
-def _name(stage: int | None) -> str:
-    return "orchestrator" if stage is None else f"stage {stage}"

@@ -20,6 +20,7 @@ from ppsmoke.report.numbers import milliseconds, seconds, whole_seconds
 from ppsmoke.report.story import Story
 from ppsmoke.report.text import machine_row, page, verdicts
 from ppsmoke.run_events import TokenArrived
+from ppsmoke.wording import member_name
 
 _STAGE_HEAD = ("stage", "blocks", "device", "host", "boot", "load", "compile", "ready")
 
@@ -189,7 +190,10 @@ def _tables(a: Analysis) -> Iterable[tuple[str, str, list[str], list[list[str]],
         "Membership",
         "Every change of whom a member holds for alive",
         ["at", "seen by", "member", "state", "incarnation", "reason"],
-        [[seconds(at), _who(e.seen_by), _who(e.member), e.state, str(e.incarnation), e.reason] for at, e in a.members],
+        [
+            [seconds(at), member_name(e.seen_by), member_name(e.member), e.state, str(e.incarnation), e.reason]
+            for at, e in a.members
+        ],
         {"text": [1, 2, 3, 5], "long": [5]},
     )
     yield (
@@ -218,10 +222,6 @@ def _order(source: int | None, target: int | None, count: int) -> float:
     if source == target:
         return float(source)
     return -2.0 if source == count - 1 and target == 0 else source + 0.5
-
-
-def _who(stage: int | None) -> str:
-    return "orchestrator" if stage is None else f"stage {stage}"
 
 
 def _us(value: float) -> float:

@@ -13,6 +13,7 @@ from typing import Any
 from ppsmoke.report.analysis import Analysis
 from ppsmoke.report.story import Story
 from ppsmoke.run_events import MemberSeen, StepRan, TokenArrived
+from ppsmoke.wording import member_name
 
 _RUN = 1
 _PHASES, _TOKENS, _PATH, _MEMBERS = 1, 2, 3, 4
@@ -50,8 +51,9 @@ def _orchestrator(story: Story, a: Analysis) -> Iterator[dict[str, Any]]:
             yield _span(_RUN, _PATH, "path", name, link.begin, link.end, {"sequence": path.sequence})
     for moment, event in story.of(MemberSeen):
         pid = _RUN if event.seen_by is None else _pid(event.seen_by)
-        who = "orchestrator" if event.member is None else f"stage {event.member}"
-        yield _instant(pid, _MEMBERS, "member", f"{who} {event.state}", moment.at, {"reason": event.reason})
+        yield _instant(
+            pid, _MEMBERS, "member", f"{member_name(event.member)} {event.state}", moment.at, {"reason": event.reason}
+        )
 
 
 def _stages(story: Story, a: Analysis) -> Iterator[dict[str, Any]]:

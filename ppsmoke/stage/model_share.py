@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import logging
-import sys
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from ppsmoke.errors import DeadlineExceeded, ModelFetchFailed, PpError, error_class
+from ppsmoke.stage.helper_process import HelperProcess
 from ppsmoke.stage.progress import Progress
 from ppsmoke.stub_model import is_stub_model
 
-log = logging.getLogger(__name__)
-
-_END_S = 5.0
 _SHOW_EVERY = 0.02  # of the share
-_LINE_LIMIT = 1 << 20
 
 
 def is_local(model: str) -> bool:
@@ -34,7 +27,7 @@ class ShareFetch:
         self._stage = stage
         self._num_stages = num_stages
         self._on_progress = on_progress
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: HelperProcess | None = None
 
     async def of_stage(self, model: str, deadline_s: float) -> str:
         """The path of a file with the blocks that this stage's index implies.
@@ -50,21 +43,11 @@ class ShareFetch:
     async def close(self) -> None:
         """End a fetch in progress. What it fetched is kept. Never raises."""
         process, self._process = self._process, None
-        if process is None or process.returncode is not None:
-            return
-        with suppress(ProcessLookupError):
-            process.kill()
-        with suppress(TimeoutError):
-            await asyncio.wait_for(process.wait(), _END_S)
+        if process is not None:
+            await process.end()
 
     async def _fetch(self, request: Mapping[str, Any], deadline_s: float) -> str:
-        # -P, so that files in the current directory cannot shadow modules.
-        self._process = process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-P", "-m", "ppsmoke.models.share_program"),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            limit=_LINE_LIMIT,
-        )
+        self._process = process = await HelperProcess.begin("ppsmoke.models.share_program")
         try:
             async with asyncio.timeout(deadline_s):
                 return await self._result(process, request)
@@ -78,15 +61,10 @@ class ShareFetch:
         finally:
             await self.close()
 
-    async def _result(self, process: asyncio.subprocess.Process, request: Mapping[str, Any]) -> str:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        with suppress(ConnectionError):  # it ended at once; its words follow
-            process.stdin.write(f"{json.dumps(request)}\n".encode())
-            await process.stdin.drain()
+    async def _result(self, process: HelperProcess, request: Mapping[str, Any]) -> str:
+        await process.ask(request)
         shown = -1.0
-        while line := await process.stdout.readline():
-            body = _parsed(line)
+        while (body := await process.answer()) is not None:
             if isinstance(body.get("path"), str):
                 return str(body["path"])
             if isinstance(body.get("error"), dict):
@@ -96,7 +74,7 @@ class ShareFetch:
                 shown = done / total
                 text = f"fetching {done / 1e6:.0f} of {total / 1e6:.0f} MB"
                 self._on_progress(Progress(text, "fetching", done, total, "bytes"))
-        status = await process.wait()
+        status = await process.status()
         raise ModelFetchFailed(
             f"stage {self._stage}'s fetch of {request['model']} ended with status {status} and without a result",
             stage=self._stage,
@@ -108,11 +86,3 @@ class ShareFetch:
         return kind(
             f"stage {self._stage}: {body.get('message')}", remedy=body.get("remedy"), stage=self._stage, phase="fetch"
         )
-
-
-def _parsed(line: bytes) -> dict[str, Any]:
-    try:
-        body = json.loads(line)
-    except ValueError:
-        return {}
-    return body if isinstance(body, dict) else {}

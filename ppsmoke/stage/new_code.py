@@ -7,24 +7,18 @@ and a dead-man switch stays armed. It is another node all the same, with a key o
 from __future__ import annotations
 
 import asyncio
-import json
-import logging
 import os
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from ppsmoke.errors import DeadlineExceeded, EnvironmentFault
 from ppsmoke.messages import FetchCode
-
-log = logging.getLogger(__name__)
+from ppsmoke.stage.helper_process import HelperProcess
 
 CODE_PREFIX = "pp-smoke-code-"
 """Of the folders that code is unpacked into; the rest is of its digest."""
-
-_END_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,27 +36,17 @@ class NewCode:
     """One fetch at a time; a further one ends the one before."""
 
     def __init__(self) -> None:
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: HelperProcess | None = None
         self._paths: dict[str, str] = {}  # by digest: the PYTHONPATH with which that code is what runs
 
     async def fetch(self, message: FetchCode, deadline_s: float) -> None:
         """Return when it could take this node's place. Raises EnvironmentFault with why it cannot, DeadlineExceeded."""
         await self.close()
-        # -P, so that files in the current directory cannot shadow modules.
-        self._process = process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-P", "-m", "ppsmoke.files.code_program"),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-        )
-        assert process.stdin is not None
-        assert process.stdout is not None
-        request = {"file": message.file, "sha256": message.sha256, "folder": message.folder}
+        self._process = process = await HelperProcess.begin("ppsmoke.files.code_program")
         try:
             async with asyncio.timeout(deadline_s):
-                with suppress(ConnectionError):  # it ended at once
-                    process.stdin.write(f"{json.dumps(request)}\n".encode())
-                    await process.stdin.drain()
-                told = _parsed(await process.stdout.readline())
+                await process.ask({"file": message.file, "sha256": message.sha256, "folder": message.folder})
+                told = await process.answer() or {}
         except TimeoutError:
             raise DeadlineExceeded(f"it was not fetched and tried within {deadline_s:g} s", phase="redeploy") from None
         finally:
@@ -80,17 +64,5 @@ class NewCode:
     async def close(self) -> None:
         """End a fetch in progress. Never raises."""
         process, self._process = self._process, None
-        if process is None or process.returncode is not None:
-            return
-        with suppress(ProcessLookupError):
-            process.kill()
-        with suppress(TimeoutError):
-            await asyncio.wait_for(process.wait(), _END_S)
-
-
-def _parsed(line: bytes) -> dict[str, Any]:
-    try:
-        body = json.loads(line)
-    except ValueError:
-        return {}
-    return body if isinstance(body, dict) else {}
+        if process is not None:
+            await process.end()

@@ -72,8 +72,10 @@ def parse_tickets(text: str) -> tuple[str, ...]:
 def _variable(
     name: str, about: str, parse: Callable[[str], Any] = _text, *, default: Any = MISSING, secret: bool = False
 ) -> Any:
-    """A field read from variable `name`; a value that `parse` refuses is shown to the user unless it is `secret`."""
-    return field(default=default, metadata={"name": name, "about": about, "parse": parse, "secret": secret})
+    """A field read from variable `name`; its value is shown to nobody where it is `secret`."""
+    return field(
+        default=default, repr=not secret, metadata={"name": name, "about": about, "parse": parse, "secret": secret}
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

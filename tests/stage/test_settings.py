@@ -110,6 +110,12 @@ def test_a_wrong_secret_is_named_and_not_shown(name: str, secret: str) -> None:
     assert secret not in said
 
 
+def test_no_secret_stands_in_what_is_written_of_the_settings() -> None:
+    given = {"PP_NODE_KEY": "0f" * 32, "PP_JOIN_TOKEN": "beef" * 8, "PP_RELAY_TOKEN": "a-secret"}
+    written = repr(parse_settings(REQUIRED | given))
+    assert not [name for name, value in given.items() if value in written]
+
+
 def test_the_variables_described_are_the_variables_read() -> None:
     described = {name: default for name, _, default in describe_variables()}
     assert set(described) == set(REQUIRED) | set(OPTIONAL)
