@@ -248,7 +248,7 @@ def run(
     quiet: Annotated[bool, flag("--quiet", "-q", panel=_OUTPUT, text="Only the text, and errors.")] = False,
     debug: Annotated[bool, flag("--debug", panel=_OUTPUT, text="Every detail, and tracebacks.")] = False,
     log_dir: Annotated[
-        Path | None, option("--log-dir", metavar="DIR", panel=_OUTPUT, text="Where the stages' logs go.")
+        Path | None, option("--log-dir", metavar="DIR", panel=_OUTPUT, text="For all that is known of the run.")
     ] = None,
     api_key: renting.ApiKeyText = None,
     gpu: renting.Gpus = None,
@@ -355,8 +355,8 @@ def run(
             )
         )
     if redeploy:
-        redeploy_command = import_module("ppsmoke.redeploy_command").redeploy_command
-        return int(redeploy_command(label=label, as_json=as_json, quiet=quiet, debug=debug))
+        redeploying = _later("redeploy_command")
+        return int(redeploying.redeploy_command(label=label, as_json=as_json, quiet=quiet, debug=debug))
     if hold and prompt == "-":
         raise UsageError(
             "--hold reads its prompts from standard input, and so does --prompt -",
@@ -406,7 +406,7 @@ def run(
 
 def _later(name: str) -> Any:
     """A module, loaded only when it is needed: help and completion need none of the network's and the model's
-    libraries, and a local run none of those that talk to vast.ai."""
+    libraries, a local run none of those that talk to vast.ai, and no run those of a report."""
     return import_module(f"ppsmoke.{name}")
 
 
@@ -444,9 +444,7 @@ def report(
     ] = None,
 ) -> int:
     """Say what happened in a run, what bounded it and what ended it."""
-    # Loaded only here: a run needs none of it.
-    command = import_module("ppsmoke.report_command")
-    return int(command.report_command(directory, as_json=as_json, html=html, trace=trace))
+    return int(_later("report_command").report_command(directory, as_json=as_json, html=html, trace=trace))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """The directory that a run leaves behind: its format, who writes it and who reads it.
 
-    environment.json   written first: {format, run_id, began_unix, began, tool, python, iroh, tinygrad, system, cpu,
-                       cores, memory_bytes, command}; no value of an environment variable
+    environment.json   written first: {format, run_id, began_unix, began, tool, python, iroh, tinygrad, system,
+                       distribution, cpu, cores, memory_bytes, locale_encoding, command}; no value of an environment
+                       variable
     plan.json          what `--plan --json` prints
     events.jsonl       what happened, a line each, as run_events has it, with `at`, `source`, `event` and its fields
     spans.jsonl        every step of every stage, a line each: {stage, request_id, sequence, part, seq_len, arrived,

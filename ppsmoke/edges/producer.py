@@ -73,7 +73,7 @@ class OutboundEdge:
         self._lanes: OutLanes | None = None
         """What is written to now; None before the first stream, while the edge resumes, and after its end."""
         self._attaching: list[FrameStream] = []
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: set[asyncio.Task[None]] = set()
         self._resuming: asyncio.Task[None] | None = None
         self._interrupted = asyncio.Event()
         self._writing = False
@@ -454,5 +454,6 @@ class OutboundEdge:
 
     def _spawn(self, work: Coroutine[Any, Any, None], what: str) -> asyncio.Task[None]:
         task = self._mesh.spawn(work, f"{what} {self._machine.title}")
-        self._tasks.append(task)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
         return task

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,11 +16,6 @@ from ppsmoke.split_naming import part_names
 
 SCHEME = "orchestrator:"
 """Before the name of the model's first file, in a node's PP_MODEL."""
-
-
-def model_files(paths: Sequence[Path]) -> dict[str, Path]:
-    """What the orchestrator offers for a model of these parts."""
-    return {path.name: path for path in paths}
 
 
 def fetch_from_orchestrator(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ppsmoke import __version__
 from ppsmoke.edges import EdgeAcceptor
-from ppsmoke.errors import LeftBehind, PpError, RunFailed
+from ppsmoke.errors import LeftBehind, PeerLost, PpError, RunFailed
 from ppsmoke.files.protocol import FILES_ALPN
 from ppsmoke.files.service import FileService
 from ppsmoke.membership import ENTRY_NAME, ORCHESTRATOR_NAME, Member, MemberRow, SwimMembership, stage_name
@@ -207,7 +207,9 @@ class Cluster:
         return await self.membership.table() if hasattr(self, "membership") else []
 
     async def tell(self, index: int, message: OrchestratorMessage) -> None:
-        """Send one control message to a stage. Raises as Mesh.send does."""
+        """Send one control message to a stage. Raises as Mesh.send does, PeerLost before there is a mesh."""
+        if not hasattr(self, "mesh"):
+            raise PeerLost(f"stage {index} cannot be told anything yet", stage=index)
         send_s = _SEND_S if self.nodes.network.loopback_only else _FAR_SEND_S
         await self.mesh.send(
             self.plan.stages[index].node_id, CONTROL_CHANNEL, encode_message(message), deadline_s=send_s

@@ -110,7 +110,7 @@ class Pause:
     async def _send(self, stage: int, message: PauseRun | ResumeRun) -> None:
         try:
             await self._cluster.tell(stage, message)
-        except (PpError, AttributeError) as error:  # no mesh yet: nobody to tell either
+        except PpError as error:
             self._view.detail(f"{message.type} did not reach stage {stage}: {error}")
 
 
