@@ -19,6 +19,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from bench.arguments import numbers
 from bench.goals import judge
 from bench.llama_rpc import LlamaPrograms, find_programs
 from bench.machine_state import Quiet, describe_machine, load_average
@@ -143,21 +144,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the JSON there instead of on stdout")
     parser.add_argument("--model", default=DEFAULT_MODEL, help="an alias, or the path of a GGUF file")
     parser.add_argument("--shape", choices=tuple(SHAPES), help="a random-weight model of this shape instead, made here")
-    parser.add_argument("--stages", type=_numbers, metavar="N,N", help="stages; 1 is the worker alone")
-    parser.add_argument("--threads", type=_numbers, metavar="T,T", help="threads of the worker alone and of llama.cpp")
-    parser.add_argument("--chain-threads", type=_numbers, metavar="T,T", help="threads of a chain's workers; 0: theirs")
-    parser.add_argument("--prompts", type=_numbers, metavar="L,L", help="prompt lengths of the prefill")
+    parser.add_argument("--stages", type=numbers, metavar="N,N", help="stages; 1 is the worker alone")
+    parser.add_argument("--threads", type=numbers, metavar="T,T", help="threads of the worker alone and of llama.cpp")
+    parser.add_argument("--chain-threads", type=numbers, metavar="T,T", help="threads of a chain's workers; 0: theirs")
+    parser.add_argument("--prompts", type=numbers, metavar="L,L", help="prompt lengths of the prefill")
     parser.add_argument("--rounds", type=int, metavar="N")
     parser.add_argument("--tokens", type=int, metavar="N", help="tokens of a decode run")
     parser.add_argument("--parts", type=_parts, metavar="PART,PART", help=f"of {', '.join(PARTS)}")
     return parser
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    try:
-        return tuple(map(int, text.split(",")))
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no list of numbers such as 2,5") from None
 
 
 def _parts(text: str) -> tuple[str, ...]:

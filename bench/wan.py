@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bench.arguments import numbers
 from bench.llama_rpc import LlamaPrograms, find_programs, parse_completion
 from bench.machine_state import describe_machine
 from bench.process import run, session
@@ -216,17 +217,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--quick", action="store_true", help="two minutes: 0 and 100 ms, N = 2 and 5, fewer tokens")
     parser.add_argument("--llama-rpc", type=Path, metavar="DIR", help="compare with llama.cpp's programs in DIR")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the JSON there instead of on stdout")
-    parser.add_argument("--stages", type=_numbers, metavar="N,N", help="default: 2,3,5")
-    parser.add_argument("--round-trips", type=_numbers, metavar="MS,MS", help="default: 0,20,50,100,200")
+    parser.add_argument("--stages", type=numbers, metavar="N,N", help="default: 2,3,5")
+    parser.add_argument("--round-trips", type=numbers, metavar="MS,MS", help="default: 0,20,50,100,200")
     parser.add_argument("--tokens", type=int, metavar="N", help="of each run; default: 33")
     return parser
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    try:
-        return tuple(map(int, text.split(",")))
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no list of numbers such as 2,5") from None
 
 
 if __name__ == "__main__":

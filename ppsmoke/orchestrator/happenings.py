@@ -9,6 +9,7 @@ from ppsmoke.membership import Member
 from ppsmoke.messages import StageProgress
 from ppsmoke.orchestrator import machine
 from ppsmoke.orchestrator.options import RunOptions, View
+from ppsmoke.orchestrator.phase_bounds import phase_bound
 from ppsmoke.orchestrator.result import StageTimes
 from ppsmoke.plan import RunPlan
 from ppsmoke.run_events import (
@@ -53,15 +54,9 @@ class Happenings:
         self._view.happened(PhaseEntered(JOINING, self._options.deadlines.join, "--join-timeout"))
 
     def entered(self, phase: machine.Phase) -> None:
-        deadlines = self._options.deadlines
-        bounds: dict[machine.Phase, tuple[float, str]] = {
-            machine.Phase.PROVISIONING: (deadlines.ready, "--ready-timeout"),
-            machine.Phase.WAITING_READY: (deadlines.ready, "--ready-timeout"),
-            machine.Phase.RUNNING: (deadlines.response, "--response-timeout"),
-            machine.Phase.TEARING_DOWN: (deadlines.stop, "--stop-timeout"),
-        }
-        deadline_s, option = bounds.get(phase, (None, ""))
-        self._view.happened(PhaseEntered(phase.value, deadline_s, option))
+        bound = phase_bound(phase, self._options.deadlines)
+        limit = (bound.seconds, bound.option) if bound is not None else ()
+        self._view.happened(PhaseEntered(phase.value, *limit))
 
     def stages_do(self, stages: Iterable[int], state: StageState, detail: str = "") -> None:
         for stage in stages:

@@ -48,6 +48,7 @@ from ppsmoke.orchestrator.node_source import NodeSource
 from ppsmoke.orchestrator.options import OutputGone, RunOptions, View
 from ppsmoke.orchestrator.path_news import tell_outage, tell_resumed
 from ppsmoke.orchestrator.pause import Pause
+from ppsmoke.orchestrator.phase_bounds import phase_bound
 from ppsmoke.orchestrator.redeploy import Redeployments
 from ppsmoke.orchestrator.result import RunResult, StageTimes
 from ppsmoke.orchestrator.stage_axis import StageAxis
@@ -194,13 +195,17 @@ class ChainRun(MeshEvents):
             self._perform(action)
 
     def _phase_changed(self, before: machine.Phase) -> None:
-        phase, deadlines = self._state.phase, self._options.deadlines
+        phase = self._state.phase
         self._view.detail(f"{before.value} -> {phase.value}")
         self._happenings.entered(phase)
+        bound = phase_bound(phase, self._options.deadlines)
+        if bound is None:
+            self._deadline.disarm()
+        elif phase is not machine.Phase.WAITING_READY:  # which goes on with that of the phase before
+            self._deadline.arm(bound.seconds, bound.what, bound.option)
         match phase:
             case machine.Phase.PROVISIONING:
                 self._provisioned_at = time.monotonic()
-                self._deadline.arm(deadlines.ready, "preparing the stages", "--ready-timeout")
             case machine.Phase.RUNNING:
                 self.result.times.prompt_at = time.monotonic()
                 if before is not machine.Phase.IDLE:
@@ -208,15 +213,9 @@ class ChainRun(MeshEvents):
                     self._edge_news.show()
                     self._spawn(self._show_members("after boot"))
                 self._view.waiting("waiting for the first token")
-                self._deadline.arm(deadlines.response, "the first token", "--response-timeout")
                 if before is machine.Phase.WAITING_READY and self._options.held_dir is not None:
                     self._spawn(self._redeployments.serve())
-            case machine.Phase.REDEPLOYING:
-                self._deadline.arm(deadlines.stop + deadlines.kill, "restarting the stages", "--stop-timeout")
-            case machine.Phase.PLANNING:
-                self._deadline.disarm()
             case machine.Phase.IDLE:
-                self._deadline.disarm()
                 if before is machine.Phase.WAITING_READY:
                     self._view.settle()
                     self._redeployments.done()
@@ -226,9 +225,6 @@ class ChainRun(MeshEvents):
                 for probing in self._probing:
                     probing.cancel()
                 self._last_table = self._spawn(self._show_members("at the end"))
-                self._deadline.arm(deadlines.stop, "stopping", "--stop-timeout")
-            case machine.Phase.DONE:
-                self._deadline.disarm()
 
     def _perform(self, action: machine.Action) -> None:
         match action:
