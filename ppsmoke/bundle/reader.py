@@ -14,6 +14,8 @@ from ppsmoke.errors import UsageError
 from ppsmoke.run_events import RunEvent, StepRan, event_from_json
 
 _E = TypeVar("_E", bound=RunEvent)
+_FAR = 2**53  # further than any time, count or size goes
+_NO_JSON = (ValueError, RecursionError)  # the latter where brackets are nested a thousand deep
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,8 @@ def _span(body: dict[str, Any]) -> Span | None:
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
     """The objects of a file, a line each; an empty one for a line that is none."""
+    if not path.is_file():  # a pipe of that name would keep its reader waiting for ever
+        return
     try:
         file = path.open("rb")
     except OSError:
@@ -118,17 +122,38 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
 
 def _parsed(line: bytes) -> dict[str, Any]:
     try:
-        body = json.loads(line)
-    except ValueError:
+        body = _value(line)
+    except _NO_JSON:
         return {}
     return body if isinstance(body, dict) else {}
 
 
 def _json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_bytes())
-    except (OSError, ValueError):
+    if not path.is_file():
         return None
+    try:
+        return _value(path.read_bytes())
+    except (OSError, *_NO_JSON):
+        return None
+
+
+def _value(text: bytes) -> Any:
+    """What the JSON says, with None for every number that none of ours can be: arithmetic would choke on it."""
+    return json.loads(text, parse_constant=_nothing, parse_float=_float, parse_int=_int)
+
+
+def _nothing(_name: str) -> None:
+    return None
+
+
+def _float(digits: str) -> float | None:
+    value = float(digits)
+    return value if abs(value) < _FAR else None
+
+
+def _int(digits: str) -> int | None:
+    value = int(digits) if len(digits) < 20 else _FAR
+    return value if abs(value) < _FAR else None
 
 
 def _object(path: Path) -> dict[str, Any] | None:
@@ -141,7 +166,7 @@ def _numbered(directory: Path, kind: str) -> dict[int, Path]:
     found = {}
     for path in directory.glob(f"{kind}-*.log"):
         match = re.fullmatch(rf"{kind}-(\d+)\.log", path.name)
-        if match:
+        if match and path.is_file():
             found[int(match[1])] = path
     return dict(sorted(found.items()))
 

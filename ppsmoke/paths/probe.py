@@ -59,6 +59,7 @@ async def measure(
     await mesh.link(peer, deadline_s=deadline_s)
     if not mesh.endpoint.loopback_only:
         await _settled(mesh, peer)
+    kind = _kind(mesh, peer)
     stream = await mesh.open_stream(peer, max_frame=_PIECE_BYTES, deadline_s=max(0.1, ends - clock()))
     done = False
     try:
@@ -79,7 +80,9 @@ async def measure(
     finally:
         if not done:
             await stream.abort()
-    return Measured(_kind(mesh, peer) or "relay", round_trip_s, bytes_per_s, probe_bytes)
+    # A connection may have no path in use for a moment, then the one before counts: on loopback none is a relay's.
+    kind = _kind(mesh, peer) or kind or ("direct" if mesh.endpoint.loopback_only else "relay")
+    return Measured(kind, round_trip_s, bytes_per_s, probe_bytes)
 
 
 async def answer(stream: FrameStream, first: bytes) -> None:

@@ -10,9 +10,14 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from ppsmoke.run_events import RunEvent
 
+MOST_STAGES = 4096  # a report has rows for each: a damaged number must not make a billion of them
+
 
 def well_formed(event: RunEvent) -> bool:
-    """Whether every field has a value of its type; numbers are finite."""
+    """Whether every field has a value of its type; numbers are finite, and a stage is one that a run can have."""
+    stage = getattr(event, "stage", None)
+    if isinstance(stage, int) and not 0 <= stage < MOST_STAGES:
+        return False
     return all(_fits(getattr(event, name), hint) for name, hint in _hints(type(event)))  # type: ignore[arg-type]
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from ppsmoke.bundle.reader import Bundle, Recorded
-from ppsmoke.report.records import well_formed
+from ppsmoke.report.records import MOST_STAGES, well_formed
 from ppsmoke.run_events import (
     ErrorSeen,
     PromptInjected,
@@ -84,13 +84,15 @@ class Story:
             return len(self.began.layers)
         named = [self.number("num_stages") or 0, *(step.stage + 1 for step in self.steps)]
         named += [event.stage + 1 for _, event in self.of(StagePlaced)]
-        return int(max(named))
+        return int(min(max(named), MOST_STAGES))
 
     def layers(self, stage: int) -> tuple[int, int] | None:
         if self.began is not None and stage < len(self.began.layers):
             return self.began.layers[stage]
         row = self.stage_row(stage).get("layers")
-        return (int(row[0]), int(row[1])) if isinstance(row, list) and len(row) == 2 else None
+        if not isinstance(row, list) or len(row) != 2 or not all(type(end) is int for end in row):
+            return None
+        return row[0], row[1]
 
     def number(self, *path: str) -> float | None:
         """A number of run.json, by its path."""

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,31 @@ def test_a_line_that_was_cut_off_costs_that_line_only(tmp_path: Path) -> None:
     ]
     assert (bundle.skipped, bundle.run, bundle.plan, bundle.spans) == (2, None, None, ())
     assert [event for _, event in bundle.of_kind(StageDoing)] == [DOING]
+
+
+@pytest.mark.parametrize("line", ["[" * 100_000, f'{{"at": 1{"0" * 400}}}', f"1{'0' * 5000}", "\x00\xff", "{" * 9])
+def test_a_line_of_nonsense_costs_that_line_only(tmp_path: Path, line: str) -> None:
+    good = json.dumps(event_json(BEGAN, at=0.5, source=None))
+    (tmp_path / "events.jsonl").write_text(f"{line}\n{good}\n")
+    (tmp_path / "run.json").write_text(line)
+    bundle = read_bundle(tmp_path)
+    whole = {"at": None} if line.endswith("}") else None
+    assert ([r.event for r in bundle.events], bundle.skipped, bundle.run) == ([BEGAN], 1, whole)
+
+
+def test_numbers_that_no_run_has_are_none(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text(
+        '{"a": 1e999, "b": NaN, "c": -Infinity, "d": 1e300, "e": [1.5, -7, 9007199254740993]}'
+    )
+    assert read_bundle(tmp_path).run == {"a": None, "b": None, "c": None, "d": None, "e": [1.5, -7, None]}
+
+
+def test_pipes_in_the_place_of_files_are_not_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "plan.json").write_text("{}")
+    for name in ("events.jsonl", "spans.jsonl", "run.json", "stage-0.log"):
+        os.mkfifo(tmp_path / name)
+    bundle = read_bundle(tmp_path)
+    assert (bundle.events, bundle.run, bundle.plan, bundle.stage_logs) == ((), None, {}, {})
 
 
 def test_spans_and_logs_are_found(tmp_path: Path) -> None:

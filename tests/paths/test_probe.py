@@ -10,6 +10,7 @@ import pytest
 
 from ppsmoke.edges import EdgeAcceptor
 from ppsmoke.errors import DeadlineExceeded, PeerLost
+from ppsmoke.paths import probe
 from ppsmoke.paths.probe import MAX_PROBE_BYTES, measure
 from tests.transport.kit import PATIENCE_S, Peer, peer, run_clean
 
@@ -35,6 +36,17 @@ def test_a_way_has_a_path_a_round_trip_and_a_throughput(size: int) -> None:
             await a.mesh.send(b.id, "control", {"after": "it"})  # on the same link, which is as good as before
             await b.events.until(lambda: bool(b.events.messages))
             assert len(b.events.up) == 1
+
+    run_clean(work())
+
+
+def test_a_way_on_loopback_is_none_over_a_relay_also_where_no_path_is_in_use_just_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def work() -> None:
+        async with pair() as (a, b):
+            monkeypatch.setattr(probe, "path_of", lambda connection: None)
+            assert (await measure(a.mesh, b.id, 0, PATIENCE_S)).path == "direct"
 
     run_clean(work())
 

@@ -10,6 +10,7 @@ import pytest
 from ppsmoke.bundle.folder import RunFolder
 from ppsmoke.report.analysis import Analysis, analyse
 from ppsmoke.report.culprit import Culprit
+from ppsmoke.report.records import MOST_STAGES
 from ppsmoke.report.source import read_story
 from ppsmoke.run_events import (
     ErrorSeen,
@@ -310,3 +311,13 @@ def test_what_is_no_record_is_counted_and_left_out(tmp_path: Path) -> None:
     broken = analysed(made, tmp_path / "broken")
     assert broken.lost == len(damaged)
     assert (broken.tokens, broken.total_s) == (whole.tokens, whole.total_s)
+
+
+def test_a_stage_of_a_billion_is_no_billion_rows(tmp_path: Path) -> None:
+    made = make(Recipe())
+    made.add(1.0, StagePace(2**40, 3, 0.1, 0.1))
+    assert analysed(made, tmp_path / "seen").lost == 1
+    made.events, made.spans = [], []
+    assert made.run is not None
+    made.run |= {"num_stages": 2**40, "timings": {"stages": [{"stage": 0, "layers": [[], None]}]}}
+    assert len(analysed(made, tmp_path / "said").stages) <= MOST_STAGES
