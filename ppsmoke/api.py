@@ -204,7 +204,7 @@ class _Listener:
         self._recorder = recorder
         self._on_text = on_text
         self._on_event = on_event
-        self.failure: Exception | None = None
+        self.failure: BaseException | None = None
 
     def line(self, text: str) -> None:
         self.happened(NoteMade(text))
@@ -220,7 +220,7 @@ class _Listener:
         if self._on_text is not None and self.failure is None:
             try:
                 self._on_text(piece)
-            except Exception as error:
+            except BaseException as error:  # KeyboardInterrupt too: passing through the loop it would leave threads
                 self.failure = error
         if self.failure is not None:
             raise OutputGone
@@ -230,5 +230,5 @@ class _Listener:
         if self._on_event is not None and self.failure is None:
             try:
                 self._on_event(event)
-            except Exception as error:
+            except BaseException as error:
                 self.failure = error

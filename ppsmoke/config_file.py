@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ppsmoke.errors import UsageError
-from ppsmoke.wording import short_path
+from ppsmoke.wording import short_path, size
 
 _REMEDY = "Mend it, or name another with --config; --config /dev/null reads none."
+_MOST_BYTES = 16_000_000  # with room for a prompt; /dev/zero has no end
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,8 @@ def read_config(path: Path, *, chosen: bool) -> ConfigText | None:
     """The file's text; None where the default one (not `chosen`) is missing or cannot be reached. Raises UsageError."""
     name = short_path(path)
     try:
-        data = path.read_bytes()
+        with path.open("rb") as file:
+            data = file.read(_MOST_BYTES + 1)
         shared = stat.S_IMODE(path.stat().st_mode) & (stat.S_IRGRP | stat.S_IROTH) != 0
     except (FileNotFoundError, NotADirectoryError) as error:
         if not chosen:
@@ -46,6 +48,8 @@ def read_config(path: Path, *, chosen: bool) -> ConfigText | None:
         raise UsageError(f"the config file {name} cannot be read: {error.strerror}", remedy=_REMEDY) from None
     except OSError as error:
         raise UsageError(f"the config file {name} cannot be read: {error.strerror}", remedy=_REMEDY) from None
+    if len(data) > _MOST_BYTES:
+        raise UsageError(f"the config file {name} is larger than {size(_MOST_BYTES)}", remedy=_REMEDY)
     try:
         return ConfigText(name, data.decode(), shared)
     except UnicodeDecodeError as error:

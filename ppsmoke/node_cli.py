@@ -108,7 +108,10 @@ def _hand_over(successor: Successor) -> int:
 
 
 def _announce(ticket: str) -> None:
-    print(f"{ADDRESS_PREFIX}{ticket}", flush=True)
+    try:
+        print(f"{ADDRESS_PREFIX}{ticket}", flush=True)
+    except OSError as error:
+        raise OrchestratorLost(f"nobody reads this node's address: {error.strerror}") from None
 
 
 def _watch_lifeline(node: StageNode, loop: asyncio.AbstractEventLoop) -> None:

@@ -86,6 +86,8 @@ def config_settings(shapes: Iterable[OptionShape], text: str, file: str, forbidd
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise _syntax_error(str(error), text, file) from None
+    except (ValueError, RecursionError):  # numbers of thousands of digits, brackets nested a thousand deep
+        raise UsageError(f"{file} has a value that no option takes", remedy="Take the longest one away.") from None
     known = {shape.name: shape for shape in shapes}
     found = {}
     for key, value in table.items():
@@ -137,6 +139,8 @@ def _from_toml(shape: OptionShape, value: Any, place: str) -> str | bool | tuple
     match shape.kind, value:
         case Kind.FLAG, bool():
             return value
+        case _, int() if abs(value) >= 2**64:  # one of thousands of digits could not even be shown
+            raise UsageError(f"{place} is a number that no option takes", remedy="See pp-smoke-run --help-all.")
         case Kind.NUMBER, int() | float() if not isinstance(value, bool):
             return str(value)
         case ((Kind.TEXT | Kind.TEXTS), str()):

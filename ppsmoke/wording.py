@@ -65,4 +65,5 @@ def size(count: float) -> str:
 def short_path(path: Path) -> str:
     """The path, with ~ for the home directory."""
     home = Path.home()
-    return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
+    inside = home != Path(home.root) and path.is_relative_to(home)
+    return f"~/{path.relative_to(home)}" if inside else str(path)

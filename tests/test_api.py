@@ -114,12 +114,14 @@ def test_a_run_that_fails_raises_its_error() -> None:
     assert not isinstance(caught.value, WorkerFailed)
 
 
-def test_what_a_callback_raises_ends_the_run_and_comes_out() -> None:
+@pytest.mark.parametrize("kind", [LookupError, KeyboardInterrupt])
+def test_what_a_callback_raises_ends_the_run_in_order_and_comes_out(kind: type[BaseException]) -> None:
     def enough(_piece: str) -> None:
-        raise LookupError("enough")
+        raise kind("enough")
 
-    with pytest.raises(LookupError, match="enough"):
+    with pytest.raises(kind, match="enough"):
         run_local(model=f"{MODEL},step_ms=50", max_tokens=500, on_text=enough)
+    assert "membership" not in [thread.name for thread in threading.enumerate()]
 
 
 def test_ctrl_c_is_a_keyboard_interrupt() -> None:

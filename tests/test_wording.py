@@ -73,3 +73,8 @@ def test_long_errors_wrap_at_spaces_and_keep_paths_whole() -> None:
 )
 def test_sentences_begin_with_a_capital_unless_they_begin_with_a_name(text: str, shown: str) -> None:
     assert sentence(text) == shown
+
+
+def test_a_home_that_is_the_root_shortens_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/")
+    assert short_path(Path("/var/log")) == "/var/log"

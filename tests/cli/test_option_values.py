@@ -71,6 +71,9 @@ def test_a_config_file_has_a_key_for_each_option() -> None:
         ("gpu = [1]", "my.toml line 6: gpu is text in quotes, or a list of it, not a list"),
         ("gpu.name = 'x'", "my.toml line 6: gpu is text in quotes, or a list of it, not a table"),
         ("ship = 2020-01-01", "my.toml line 6: ship is true or false"),
+        (f"num-stages = 0x{'f' * 5000}", "my.toml line 6: num-stages is a number that no option takes"),
+        (f"num-stages = {'9' * 5000}", "my.toml has a value that no option takes"),
+        (f"gpu = {'[' * 5000}", "my.toml has a value that no option takes"),
     ],
 )
 def test_what_is_wrong_in_a_config_file_is_named_with_its_line(line: str, says: str) -> None:
@@ -140,6 +143,11 @@ def test_a_default_file_may_be_missing_and_a_chosen_one_may_not(tmp_path: Path) 
         read_config(missing, chosen=True)
     with pytest.raises(UsageError, match="cannot be read: Is a directory"):
         read_config(tmp_path, chosen=False)
+
+
+def test_a_file_without_end_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"/dev/zero is larger than 16\.0 MB"):
+        read_config(Path("/dev/zero"), chosen=True)
 
 
 def test_a_file_that_is_no_text_is_refused_with_the_line(tmp_path: Path) -> None:
