@@ -592,7 +592,8 @@ class ChainRun(MeshEvents):
 
     def _collect(self) -> None:
         self.result.edges = edges_json(self._edge_news.edges)
-        self.result.error = self._state.error or self.result.error or self.result.left_behind
+        # A fault of this program stands before what its end did to the stages.
+        self.result.error = self.result.error or self._state.error or self.result.left_behind
         self.result.tokens = list(self._state.tokens)
         self.result.finish_reason = self._state.finish_reason
         self.result.text = self._conversation.text
