@@ -99,6 +99,8 @@ class Mailbox:
 
     def answer(self, request: CodeRequest, line: AnswerLine) -> None:
         """Never raises: that the asker cannot be told must not end the run."""
+        if not self.wheel(request).exists():  # the asker has gone, and would leave this file to nobody
+            return
         with suppress(OSError), _beside(self._folder, request, _ANSWER).open("a") as file:
             file.write(f"{json.dumps(asdict(line))}\n")
 

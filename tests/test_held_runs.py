@@ -52,6 +52,7 @@ def test_a_run_is_found_while_it_is_held_and_only_by_its_own_requests(tmp_path: 
     assert asked.lines() == [AnswerLine("over", done=True, error={"code": "run_failed"})]
     assert asked.lines() == []
     asked.close()
+    box.answer(REQUEST, AnswerLine("said to nobody"))
     box.close()
     assert read_held(folder) == [OTHER]
     other.close()
