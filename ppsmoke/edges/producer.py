@@ -73,11 +73,15 @@ class OutboundEdge:
         self._lanes: OutLanes | None = None
         """What is written to now; None before the first stream, while the edge resumes, and after its end."""
         self._attaching: list[FrameStream] = []
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: list[
+            asyncio.Task[None]
+        ] = []  # the ended ones keep their streams, which the consumer may answer on
         self._resuming: asyncio.Task[None] | None = None
         self._interrupted = asyncio.Event()
         self._writing = False
         self._all_sent = False
+        self._ending = False
+        """`close` has the pump send the edge's end; a late Ack, say, does not stop it."""
         self._pumped = asyncio.Event()
         self._changed = asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -347,6 +351,7 @@ class OutboundEdge:
             lanes = self._lanes
         self.interrupt()
         if orderly and lanes is not None:
+            self._ending = True
             if self.threaded:
                 self._spawn(self._pump(), "end of")
             self.ring.end()
@@ -406,7 +411,7 @@ class OutboundEdge:
                 self._changed.set()
                 if self.state is ProducerState.FINISHED:
                     return
-                if self._machine.fault is not None:
+                if self._machine.fault is not None and not self._ending:
                     self.ring.close(self._machine.fault)  # the consumer closed it: a waiting writer must know
         except _MALFORMED as error:
             if self._resume_after(lanes, error) is None:
@@ -420,7 +425,8 @@ class OutboundEdge:
     def _fault(self, error: Exception) -> EdgeFaulted:
         with self._lock:
             fault = self._machine.fail(error if isinstance(error, EdgeFaulted) else str(error))
-        self.ring.close(fault)
+        if not self._ending:
+            self.ring.close(fault)
         if self.state is ProducerState.FAULTED and not self.faulted.done():
             self.faulted.set_result(fault)
         self._changed.set()
@@ -454,6 +460,5 @@ class OutboundEdge:
 
     def _spawn(self, work: Coroutine[Any, Any, None], what: str) -> asyncio.Task[None]:
         task = self._mesh.spawn(work, f"{what} {self._machine.title}")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.append(task)
         return task

@@ -12,6 +12,7 @@ import pytest
 
 from ppsmoke.edges import EdgeAcceptor, InboundEdge, OutboundEdge, lanes
 from ppsmoke.edges.machine import ConsumerState, ProducerState
+from ppsmoke.edges.retained import ACK_OBJECTS
 from ppsmoke.errors import EdgeFaulted
 from ppsmoke.messages import RingSpec
 from ppsmoke.objects import StreamObject
@@ -310,8 +311,36 @@ def test_a_long_way_has_lanes_and_an_outage_changes_nothing_in_what_arrives(
             assert [await edge.take() for _ in sent] == sent
             await producing
             assert edge.outages
-            # Not while it resumes, when all has come but the edge has no stream to end in order.
-            await eventually(lambda: edge.out.objects == len(sent) and edge.out._lanes is not None)
+            await eventually(lambda: edge.out.objects == len(sent))
+            await edge.out.close("done")
+            assert await edge.take() is None
+            assert edge.into.state is ConsumerState.ENDED
+
+    run_clean(work())
+
+
+def test_an_acknowledgement_that_comes_late_leaves_an_edge_its_orderly_end() -> None:
+    async def work() -> None:
+        async with pair(False) as edge:
+            assert edge.into._lanes is not None
+            answers, closing = edge.into._lanes.first, asyncio.Event()
+            write, end = answers.write_frame, edge.out.ring.end
+
+            async def write_late(head: bytes, payload: bytes = b"") -> None:
+                await closing.wait()
+                await write(head, payload)
+
+            def end_later() -> None:
+                closing.set()
+                asyncio.get_running_loop().call_later(0.2, end)
+
+            answers.write_frame = write_late  # type: ignore[method-assign]
+            edge.out.ring.end = end_later  # type: ignore[method-assign]
+            sent = [activation(number) for number in range(ACK_OBJECTS)]
+            for obj in sent:
+                await edge.send(obj)
+            assert [await edge.take() for _ in sent] == sent
+            await eventually(lambda: edge.out.objects == len(sent))
             await edge.out.close("done")
             assert await edge.take() is None
             assert edge.into.state is ConsumerState.ENDED
