@@ -200,7 +200,7 @@ def _beside(folder: Path, request: CodeRequest, suffix: str) -> Path:
 def _object(path: Path) -> dict[str, Any]:
     try:
         told = json.loads(path.read_text())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return told if isinstance(told, dict) else {}
 

@@ -59,6 +59,14 @@ def test_a_run_is_found_while_it_is_held_and_only_by_its_own_requests(tmp_path: 
     assert list(folder.iterdir()) == []
 
 
+@pytest.mark.parametrize("text", ["[" * 100_000, "\x00", '{"run_id": 1}', "7"])
+def test_a_request_that_is_none_is_taken_away(tmp_path: Path, text: str) -> None:
+    box = Mailbox(tmp_path / "held", RUN)
+    (tmp_path / "held" / f"{RUN.run_id}.aa.request.json").write_text(text)
+    assert box.take() is None
+    assert not list((tmp_path / "held").glob("*.request.json"))
+
+
 def test_a_request_that_was_taken_back_is_not_served(tmp_path: Path, wheel: Path) -> None:
     box = Mailbox(tmp_path / "held", RUN)
     Correspondence.begin(tmp_path / "held", REQUEST, wheel).close()

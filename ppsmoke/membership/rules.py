@@ -27,7 +27,8 @@ def name_rule(stage_count: int) -> NameRule:
 
 
 def admit_rule(orchestrator_id: str, stage_count: int, planned: Mapping[str, int] | None) -> AdmitRule:
-    """`planned`: the stage index of every node id, where the plan is known; else nodes are trusted in that.
+    """`planned`: the stage index of every node id, where the plan is known; else nodes are trusted in that. One that
+    was replaced has a negative index.
 
     Whoever has a link has proven the run's token; this is about what it claims to be.
     """
@@ -43,6 +44,8 @@ def admit_rule(orchestrator_id: str, stage_count: int, planned: Mapping[str, int
             return None
         if node_id not in planned:
             return "this node is not in the run's plan"
+        if planned[node_id] < 0:
+            return f"another node is stage {stage_index} now"
         if planned[node_id] != stage_index:
             return f"the plan has this node as stage {planned[node_id]}, not {stage_index}"
         return None

@@ -39,11 +39,12 @@ def test_a_name_goes_only_to_whom_it_belongs(index: int | None, name: str, why: 
         (A, None, "it is not the orchestrator, and no stage either"),
         (A, 7, "there is no stage 7 in a chain of 3"),
         (A, 1, "the plan has this node as stage 0, not 1"),
+        ("c" * 64, 1, "another node is stage 1 now"),
         ("f" * 64, 1, "this node is not in the run's plan"),
     ],
 )
 def test_with_a_plan_a_member_is_what_the_plan_says(node: str, index: int | None, why: str | None) -> None:
-    assert admit_rule(SEED, 3, {A: 0, B: 1})(node, index) == why
+    assert admit_rule(SEED, 3, {A: 0, B: 1, "c" * 64: -1})(node, index) == why
 
 
 def test_without_a_plan_a_node_is_trusted_to_know_its_stage_but_is_no_second_orchestrator() -> None:
