@@ -60,7 +60,6 @@ class _Root(OptionsGroup):
 
 app = typer.Typer(
     cls=_Root,
-    no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -93,9 +92,6 @@ def _run_app(arguments: list[str]) -> int:
     except typer.Exit as ended:
         return ended.exit_code
     except typer.TyperException as error:
-        if not arguments:
-            print(error.format_message(), file=sys.stderr)  # the help
-            return UsageError.exit_status
         what = error.format_message().replace("Value error, ", "")
         unknown = "No such command" in what
         hint = "A prompt goes behind --prompt; the commands are doctor, models and report." if unknown else ""

@@ -62,8 +62,6 @@ class OptionsGroup(TyperGroup):
             name: list(setting.value) if isinstance(setting.value, tuple) else setting.value
             for name, setting in settings.items()
         }
-        # Without a word, but with a place to run at that was set elsewhere, it runs.
-        self.no_args_is_help = not any(settings_flag(settings, name) for name in MODES)
         try:
             return super().parse_args(ctx, args)
         except typer.BadParameter as error:

@@ -265,8 +265,9 @@ def check_combination(given: Mapping[str, str]) -> None:
         raise UsageError(f"{first} and {second} exclude each other", remedy="Give exactly one of them.")
     if not modes:
         raise UsageError(
-            "say where to run",
-            remedy="--seed runs all stages on this machine, --vastai on rented GPUs.",
+            "say where to run: --seed or --vastai",
+            remedy="--seed runs all stages on this machine, --vastai on rented GPUs. To begin with: "
+            "pp-smoke-run --seed --prompt 'Say hello'. See pp-smoke-run --help.",
         )
     (mode,) = modes
     if "relay_token" in given and "relay_url" not in given:

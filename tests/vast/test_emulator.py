@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import pytest
 from ppsmoke.errors import CreateFailed
 from ppsmoke.vast.records import CreateRequest
 from tests.vast.emulated import KEY, RUN_ID, Emulated, emulated
+from tests.vast_emulator import __main__ as emulator
 from tests.vast_emulator.account import Account
 from tests.vast_emulator.clock import ServiceClock
 from tests.vast_emulator.fates import FATES
@@ -443,6 +445,51 @@ def test_the_program_serves_and_reports_its_ledger() -> None:
     assert f"instance {made}  {RUN_ID}" in said
     assert "1 rented, 1 alive" in said
     assert "create 1" in shown
+
+
+def test_the_program_says_how_to_rent_from_it_and_refuses_a_port_that_is_in_use() -> None:
+    command = [sys.executable, "-m", "tests.vast_emulator", "--key", "my key", "--scale", "0.5"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, cwd=ROOT, **pipes) as program:  # type: ignore[call-overload]
+        try:
+            url = program.stdout.readline().strip().removeprefix("VAST_URL=")
+            port = url.rpartition(":")[2]
+            second = subprocess.run(
+                [*command, "--port", port], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+            )
+            program.send_signal(signal.SIGINT)
+            _, shown = program.communicate(timeout=30)
+        finally:
+            program.kill()
+    assert f"pp-smoke-run --vastai -n 3 --vast-url {url} --api-key 'my key' --time-scale 0.5 --model" in shown
+    assert (second.returncode, len(second.stderr.splitlines())) == (1, 1)
+    assert f"port {port} cannot be had" in second.stderr
+    assert "EMULATOR='--port N'" in second.stderr
+
+
+def test_the_ledger_comes_before_the_machines_files_are_removed_and_ctrl_c_leaves_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Nodes(ProcessNodes):
+        """Its machines left files, and a second Ctrl-C comes when they are to be removed."""
+
+        def close(self) -> None:
+            assert "0 rented, 0 alive" in capsys.readouterr().out
+            signal.raise_signal(signal.SIGINT)
+            raise AssertionError("Ctrl-C is not heard")
+
+    monkeypatch.setattr(emulator, "ProcessNodes", Nodes)
+    monkeypatch.setattr(sys, "argv", ["emulator", "--real"])
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(emulator, "_how_to_rent", lambda *_: signal.raise_signal(signal.SIGINT))
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        assert emulator.main() == 0
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    (root,) = tmp_path.iterdir()
+    assert f"left: {root}" in capsys.readouterr().err
 
 
 def test_the_program_names_its_faults_and_refuses_others() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import shlex
 import signal
 import sys
 import threading
@@ -59,12 +60,46 @@ def main() -> int:
     try:
         with serving(service, options.port, options.latency) as server:
             print(f"VAST_URL={server.url}", flush=True)
+            print(_how_to_rent(server.url, options), file=sys.stderr)
             ended.wait()
             now = service.settle()
+    except OSError as error:
+        print(
+            f"port {options.port} cannot be had: {error.strerror}; take another one with --port N "
+            "(make vast-emulator EMULATOR='--port N')",
+            file=sys.stderr,
+        )
+        return 1
+    else:
+        if nodes is not None:
+            nodes.stop_all()
+        return _report(service, now)
     finally:
         if nodes is not None:
-            nodes.close()
-    return _report(service, now)
+            _remove_files(nodes)
+
+
+def _how_to_rent(url: str, options: argparse.Namespace) -> str:
+    """A command that can be pasted into another terminal."""
+    scale = f" --time-scale {options.scale:g}" if options.scale != 1 else ""
+    model = "$(pp-smoke-run models fetch smollm2:135m)" if options.real else "stub:layers=8"
+    return (
+        "in another terminal, with the pp-smoke-run of this Python:\n"
+        f"  pp-smoke-run --vastai -n 3 --vast-url {url} --api-key {shlex.quote(options.key)}{scale} --model {model}\n"
+        "Ctrl-C here ends it and shows the ledger"
+    )
+
+
+def _remove_files(nodes: ProcessNodes) -> None:
+    """As `nodes.close()`; a second Ctrl-C ends the waiting and leaves what is there."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        if any(nodes.root.iterdir()):
+            print(f"removing the machines' files; Ctrl-C leaves them in {nodes.root}", file=sys.stderr, flush=True)
+        nodes.close()
+    except KeyboardInterrupt:
+        print(f"left: {nodes.root}", file=sys.stderr)
 
 
 def _report(service: Service, now: float) -> int:
@@ -75,7 +110,7 @@ def _report(service: Service, now: float) -> int:
     for error in service.broken:
         print(f"the emulator itself failed: {error!r}", file=sys.stderr)
     alive = ledger.alive()
-    print(f"{len(ledger.lives)} rented, {len(alive)} alive, {ledger.billed(0.0, now):.4f} USD billed")
+    print(f"{len(ledger.lives)} rented, {len(alive)} alive, {ledger.billed(0.0, now):.4f} USD billed", flush=True)
     return 1 if alive or service.broken else 0
 
 

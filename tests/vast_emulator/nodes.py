@@ -48,11 +48,11 @@ class ProcessNodes:
 
     def __init__(self, path: str | None = None) -> None:
         self.path = path or os.environ.get("PATH", os.defpath)
-        self._root = Path(tempfile.mkdtemp(prefix="vast-emulator-"))
+        self.root = Path(tempfile.mkdtemp(prefix="vast-emulator-"))
         self._boxes: dict[int, _Box] = {}
 
     def start(self, instance_id: int, command: Sequence[str], environment: Mapping[str, str]) -> None:
-        home = self._root / str(instance_id)
+        home = self.root / str(instance_id)
         home.mkdir()
         variables = {name: value for name, value in environment.items() if not name.startswith("-")}
         own = {"PATH": self.path, "HOME": str(home), "LANG": "C.UTF-8", "PYTHONUNBUFFERED": "1"}
@@ -103,13 +103,16 @@ class ProcessNodes:
 
     def _mark(self, instance_id: int) -> str:
         """Another emulator on this machine has the same ids."""
-        return f"{self._root.name}-{instance_id}"
+        return f"{self.root.name}-{instance_id}"
 
-    def close(self) -> None:
-        """End all instances."""
+    def stop_all(self) -> None:
         for instance_id in list(self._boxes):
             self.stop(instance_id)
-        shutil.rmtree(self._root, ignore_errors=True)
+
+    def close(self) -> None:
+        """End all instances, and remove their files: minutes, where they installed something."""
+        self.stop_all()
+        shutil.rmtree(self.root, ignore_errors=True)
 
 
 def _wait_ended(processes: Sequence[psutil.Process]) -> None:

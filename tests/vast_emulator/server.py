@@ -33,12 +33,15 @@ class Server(ThreadingHTTPServer):
         address: str = "127.0.0.1",
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        """`latency_s`: how much later each call is heard, in real seconds. `tls`: under https instead of http."""
+        """`latency_s`: how much later each call is heard, in real seconds. `tls`: under https instead of http.
+
+        Raises OSError for a port that cannot be had.
+        """
+        self.closing = threading.Event()  # first: a port that is in use has the server closed at once
         super().__init__((address, port), _Handler)
         self._tls = tls
         self.service = service
         self.latency_s = latency_s
-        self.closing = threading.Event()
         service.base_url = self.url
 
     @property
