@@ -12,7 +12,16 @@ from typer.core import TyperGroup
 
 from ppsmoke.config_file import default_config, read_config
 from ppsmoke.errors import BadStageCount, PpError, UsageError
-from ppsmoke.option_values import PREFIX, Kind, OptionShape, Settings, config_settings, environment_settings, merge
+from ppsmoke.option_values import (
+    PREFIX,
+    Kind,
+    OptionShape,
+    Settings,
+    config_settings,
+    environment_settings,
+    merge,
+    misspelt_variables,
+)
 from ppsmoke.vast.command_options import EXCLUSIVE, MODES, NEEDS, has_place
 
 _CONFIG_VARIABLE = f"{PREFIX}CONFIG"
@@ -74,6 +83,7 @@ class OptionsGroup(TyperGroup):
     def _settings(self, ctx: Any, invocation: Invocation, written: Mapping[str, Any]) -> Settings:
         shapes = option_shapes(self.get_params(ctx))
         from_environment = environment_settings(shapes, invocation.environ)
+        invocation.warnings += misspelt_variables(shapes, invocation.environ)
         invocation.as_json = invocation.as_json or settings_flag(from_environment, "as_json")
         layers = [from_environment, self._config(shapes, invocation, written.get("config"))]
         settings = merge(written, layers, modes=MODES, exclusive=EXCLUSIVE)

@@ -18,6 +18,28 @@ from typing import Any
 from ppsmoke.errors import UsageError
 
 PREFIX = "PP_"
+_NO_OPTIONS = frozenset(
+    {
+        "PP_BOOTSTRAP",
+        "PP_FAR",
+        "PP_GPU_NODE_ADDR",
+        "PP_HEARD_FILE",
+        "PP_INSTANCE_LABEL",
+        "PP_JOIN_TOKEN",
+        "PP_LIFELINE",
+        "PP_LONG",
+        "PP_NODE_KEY",
+        "PP_PREFILL_TIMEOUT",
+        "PP_RUN_ID",
+        "PP_SILENCE_LIMIT",
+        "PP_SMOKE_CACHE",
+        "PP_STEP_TIMEOUT",
+        "PP_UDP_PORT",
+        "PP_VERSION",
+    }
+)
+_NODES_OWN = (f"{PREFIX}WORKER_", f"{PREFIX}BOOTSTRAP_", f"{PREFIX}EMULATOR_")
+"""What nodes and workers read, and no run's options."""
 _SWITCH = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
 
@@ -63,6 +85,18 @@ def environment_settings(shapes: Iterable[OptionShape], environ: Mapping[str, st
         if text := environ.get(shape.variable, ""):
             found[shape.parameter] = Setting(_from_variable(shape, text), shape.variable)
     return found
+
+
+def misspelt_variables(shapes: Iterable[OptionShape], environ: Mapping[str, str]) -> list[str]:
+    """A warning for every variable that is set and looks like an option's, and is none and nothing else of ours."""
+    known = {shape.variable for shape in shapes} | {f"{PREFIX}CONFIG"}
+    warnings = []
+    for name in sorted(environ):
+        if not name.startswith(PREFIX) or name in known | _NO_OPTIONS or name.startswith(_NODES_OWN):
+            continue
+        if near := difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.8):
+            warnings.append(f"warning: {name} is no option and is not looked at; did you mean {near[0]}?")
+    return warnings
 
 
 def _from_variable(shape: OptionShape, text: str) -> str | bool | tuple[str, ...]:

@@ -86,7 +86,12 @@ def _with_relays(command: RunCommand, options: RunOptions, terminal: Terminal) -
     given = tuple(dict.fromkeys(relays.check_relay_url(url) for url in command.relay_urls))
     token = relays.check_relay_token(command.relay_token)
     choosing = import_module("ppsmoke.relays.preflight").choose_relays(
-        given, token, options, terminal, otherwise="nothing was started"
+        given,
+        token,
+        options,
+        terminal,
+        otherwise="nothing was started",
+        without="the stages of this machine reach each other directly",
     )
     return replace(options, relay_urls=run_interruptibly(choosing), relay_token=token)
 

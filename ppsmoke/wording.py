@@ -10,6 +10,7 @@ from pathlib import Path
 from ppsmoke.errors import PpError
 
 _PLAIN_WORD = re.compile(r"[a-z]+('s)?[,:;]?")
+_COMMANDS = frozenset({"pip", "apt", "chmod", "export"})
 
 
 def describe_error(error: PpError) -> list[str]:
@@ -25,11 +26,13 @@ def describe_error(error: PpError) -> list[str]:
 
 
 def sentence(text: str) -> str:
-    """As a line of its own: a plain word begins with a capital (a path, an address or a name stays as it is), and the
+    """As a line of its own: a plain word begins with a capital (a path, an address, a name or a
+    command stays as it is), and the
     last full stop goes."""
     text = text.removesuffix(".") if not text.endswith("..") else text
     first = text.split(" ", 1)[0]
-    return text[:1].upper() + text[1:] if _PLAIN_WORD.fullmatch(first) else text
+    plain = first not in _COMMANDS and _PLAIN_WORD.fullmatch(first)
+    return text[:1].upper() + text[1:] if plain else text
 
 
 def wrap(text: str, width: int) -> str:

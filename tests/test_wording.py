@@ -69,6 +69,7 @@ def test_long_errors_wrap_at_spaces_and_keep_paths_whole() -> None:
         ("http://x/y is not an https:// address", "http://x/y is not an https:// address"),
         ("/tmp/m.gguf is empty", "/tmp/m.gguf is empty"),
         ("wait for it...", "Wait for it..."),
+        ("pip install ziglang, or install clang", "pip install ziglang, or install clang"),
     ],
 )
 def test_sentences_begin_with_a_capital_unless_they_begin_with_a_name(text: str, shown: str) -> None:

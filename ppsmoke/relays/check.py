@@ -86,12 +86,18 @@ def check_relay_token(token: str) -> str:
 
 
 async def usable_relays(
-    given: Sequence[str], *, token: str = "", part_bytes: int = 0, otherwise: str = "nothing was rented"
+    given: Sequence[str],
+    *,
+    token: str = "",
+    part_bytes: int = 0,
+    otherwise: str = "nothing was rented",
+    without: str = "the public ones of iroh's makers are used",
 ) -> tuple[RelayAnswer, ...]:
     """All of `given`, or those of PUBLIC_RELAYS that serve, nearest first.
 
     `token`: for those that were given. `part_bytes`: what one part of a prompt has. `otherwise`: what became of the
-    run, for the error. Raises RelayUnusable when one that was given is of no use, or none of the public ones is.
+    run, for the error; `without`: what a run does that names no relay. Raises RelayUnusable when one that was given is
+    of no use, or none of the public ones is.
     """
     token = token if given else ""
     answers = await asyncio.gather(*(_try(url, token, part_bytes) for url in given or PUBLIC_RELAYS))
@@ -99,7 +105,7 @@ async def usable_relays(
     if given and bad:
         raise RelayUnusable(
             f"the relay {bad[0].describe()}; {otherwise}",
-            remedy=_remedy(bad[0].trouble),
+            remedy=_remedy(bad[0].trouble, without),
             phase="preflight",
         )
     if len(bad) == len(answers):
@@ -111,10 +117,10 @@ async def usable_relays(
     return tuple(sorted((a for a in answers if not a.trouble), key=lambda a: a.round_trip_s or 0.0))
 
 
-def _remedy(trouble: str) -> str:
+def _remedy(trouble: str, without: str) -> str:
     if "token" in trouble or "let us in" in trouble:
         return "Put the relay's token into PP_RELAY_TOKEN, or give it with --relay-token."
-    return "Give another with --relay-url, or none for the public ones of iroh's makers."
+    return f"Give another with --relay-url, or none: then {without}."
 
 
 async def _try(url: str, token: str, part_bytes: int) -> RelayAnswer:

@@ -12,13 +12,19 @@ _VALUE_BYTES = 4
 
 
 async def choose_relays(
-    given: Sequence[str], token: str, options: RunOptions, terminal: Terminal, *, otherwise: str
+    given: Sequence[str],
+    token: str,
+    options: RunOptions,
+    terminal: Terminal,
+    *,
+    otherwise: str,
+    without: str = "the public ones of iroh's makers are used",
 ) -> tuple[str, ...]:
     """The addresses, nearest first, each shown with what it is worth. Raises as `usable_relays` does."""
     terminal.waiting("trying the relays")
     part_bytes = options.prefill_part * options.model.hidden_dim * _VALUE_BYTES
     try:
-        answers = await usable_relays(given, token=token, part_bytes=part_bytes, otherwise=otherwise)
+        answers = await usable_relays(given, token=token, part_bytes=part_bytes, otherwise=otherwise, without=without)
     finally:
         terminal.settle()
     for answer in answers:

@@ -20,6 +20,7 @@ from ppsmoke.errors import CreateFailed, ListingIncomplete, VastUnavailable
 from ppsmoke.vast.answers import PASSING, Call, Failure, FailureKind, created_instance_id
 from ppsmoke.vast.api_key import ApiKey
 from ppsmoke.vast.exchange import Exchange, Timeouts, is_web_address
+from ppsmoke.vast.place import DEFAULT_URL
 from ppsmoke.vast.records import (
     Account,
     BadRow,
@@ -35,7 +36,6 @@ from ppsmoke.vast.wording import create_failed, failed
 
 log = logging.getLogger("ppsmoke.vast")
 
-DEFAULT_URL = "https://console.vast.ai"
 PAGE_SIZE = 25
 """The most rows that one page of a listing has."""
 
@@ -299,7 +299,7 @@ class VastClient:
             try_again=PASSING,
         )
         if isinstance(answer, Failure):
-            raise failed(call, answer, about)
+            raise failed(call, answer, about, url=self._exchange.base_url)
         return answer
 
     def _patience(self, patience_s: float | None) -> float:

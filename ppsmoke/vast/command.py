@@ -45,6 +45,7 @@ from ppsmoke.vast.journal import journal_dir, read_journals
 from ppsmoke.vast.lease_owner import life
 from ppsmoke.vast.market import StageOffers
 from ppsmoke.vast.options import RentalOptions
+from ppsmoke.vast.place import teardown_words
 from ppsmoke.vast.plan_text import describe_offers, offers_json
 from ppsmoke.vast.records import Instance, Offer
 from ppsmoke.vast.run import RentalReport, RentedRun
@@ -247,7 +248,7 @@ class _Attempt:
     async def _warn_of_leftovers(self, instances: tuple[Instance, ...], account: str | None) -> None:
         directory = journal_dir(os.environ)
         runs = await find_leftovers(SeenInstances(instances), directory, url=self.service.url, account=account)
-        said = warning(runs, time.time())
+        said = warning(runs, time.time(), url=self.service.url)
         if said is not None:
             self.terminal.line(f"warning: {said}")
 
@@ -257,7 +258,8 @@ class _Attempt:
             dead = [r for r in read_journals(journal_dir(os.environ)) if not r.closed and life(r.header) is Life.DEAD]
             if dead:
                 self.terminal.line(
-                    "warning: an earlier run may have left rented instances: pp-smoke-run --teardown tells, with a key"
+                    "warning: an earlier run may have left rented instances: "
+                    f"{teardown_words(self.service.url)} tells, with a key"
                 )
             return
         try:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ppsmoke.errors import LeasesLeft
 from ppsmoke.vast.lease_records import BookState
+from ppsmoke.vast.place import teardown_words
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,16 +19,12 @@ class Unverified:
     price_per_hour: float
     reason: str
 
-    @property
-    def command(self) -> str:
-        """What destroys it."""
-        return f"pp-smoke-run --teardown --label {self.label} --yes"
-
-    def describe(self) -> str:
-        """One line: id, price, reason and the command."""
+    def describe(self, url: str) -> str:
+        """One line: id, price, reason and the command that destroys it. `url`: where it was rented."""
         name = f"instance {self.instance_id}" if self.instance_id is not None else f"an instance labelled {self.label}"
         price = f"{self.price_per_hour:.3f} USD an hour"
-        return f"{name} may still be there, at {price} ({self.reason}); to destroy it: {self.command}"
+        command = f"{teardown_words(url)} --label {self.label} --yes"
+        return f"{name} may still be there, at {price} ({self.reason}); to destroy it: {command}"
 
 
 def unverified(state: BookState) -> tuple[Unverified, ...]:
@@ -39,9 +36,9 @@ def unverified(state: BookState) -> tuple[Unverified, ...]:
     )
 
 
-def leases_left(left: Sequence[Unverified]) -> LeasesLeft:
-    """The error of a run that ends with these; exit status 4."""
-    lines = "; ".join(item.describe() for item in left)
+def leases_left(left: Sequence[Unverified], *, url: str) -> LeasesLeft:
+    """The error of a run that ends with these, rented at `url`; exit status 4."""
+    lines = "; ".join(item.describe(url) for item in left)
     count = "1 rented instance" if len(left) == 1 else f"{len(left)} rented instances"
     return LeasesLeft(
         f"{count} could not be verified as destroyed: {lines}",

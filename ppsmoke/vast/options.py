@@ -8,8 +8,8 @@ from pathlib import Path
 
 from ppsmoke.membership import WAN_SILENCE_S
 from ppsmoke.orchestrator.options import Deadlines
-from ppsmoke.vast.client import DEFAULT_URL
 from ppsmoke.vast.lease_book import OfferSource
+from ppsmoke.vast.place import DEFAULT_URL
 from ppsmoke.vast.records import Offer
 from ppsmoke.vast.stage_need import StageNeed
 from ppsmoke.vast.stage_request import DEFAULT_IMAGE, DEFAULT_IMAGE_GB

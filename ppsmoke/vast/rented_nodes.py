@@ -18,7 +18,7 @@ from ppsmoke.orchestrator.node_source import Network, NodeNews, Site
 from ppsmoke.orchestrator.options import RunOptions, View
 from ppsmoke.run_events import MoneySpent
 from ppsmoke.vast.bad_machines import remember_failures
-from ppsmoke.vast.client import DEFAULT_URL, VastApi
+from ppsmoke.vast.client import VastApi
 from ppsmoke.vast.instance_logs import read_logs, write_logs
 from ppsmoke.vast.instance_state import running_deadline_s
 from ppsmoke.vast.journal import Journal
@@ -28,6 +28,7 @@ from ppsmoke.vast.lease_owner import header_of_this_process
 from ppsmoke.vast.lease_records import FINAL, LIVE, BookState, Candidate, LeaseLimits, LeaseTimes
 from ppsmoke.vast.lease_report import leases_left
 from ppsmoke.vast.options import RentalOptions
+from ppsmoke.vast.place import DEFAULT_URL
 from ppsmoke.vast.records import CreateRequest, Instance, Offer
 from ppsmoke.vast.rental_news import RentalNews, WatchedListings
 from ppsmoke.vast.stage_request import NodeTerms, create_request
@@ -183,7 +184,7 @@ class RentedNodes:
                 self._view.waiting(f"giving back {self.describe()}: saving their logs, destroying, verifying")
                 left = await self._book.release("the run is over" if why is None else str(why), why)
                 if left:
-                    raise leases_left(left)
+                    raise leases_left(left, url=self._renting.vast_url)
         finally:
             self._view.settle()
             if self._book is not None:

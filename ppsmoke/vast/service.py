@@ -9,8 +9,9 @@ from pathlib import Path
 
 from ppsmoke.errors import VastKeyMissing
 from ppsmoke.vast.api_key import ApiKey, find_api_key
-from ppsmoke.vast.client import DEFAULT_URL, VastClient
+from ppsmoke.vast.client import VastClient
 from ppsmoke.vast.command_options import RentalCommand, is_loopback
+from ppsmoke.vast.place import DEFAULT_URL
 from ppsmoke.vast.records import Instance
 
 

@@ -25,6 +25,7 @@ from ppsmoke.vast.lease_labels import in_scope, is_ours, run_label_of, stage_of
 from ppsmoke.vast.lease_owner import life
 from ppsmoke.vast.lease_records import BookState, Candidate, Lease, LeaseTimes, Rented, Standing
 from ppsmoke.vast.lease_report import Unverified
+from ppsmoke.vast.place import teardown_words
 from ppsmoke.vast.prices import spent_usd
 from ppsmoke.vast.records import Instance
 from ppsmoke.wording import columns
@@ -166,8 +167,8 @@ def _row(instance: Instance, wall: float) -> tuple[str, ...]:
     )
 
 
-def warning(runs: Iterable[LeftRun], wall: float) -> str | None:
-    """For the start of a run: what earlier ones left, in a sentence; None when there is nothing to say."""
+def warning(runs: Iterable[LeftRun], wall: float, *, url: str) -> str | None:
+    """For the start of a run: what earlier ones left at `url`, in a sentence; None when there is nothing to say."""
     left = [run for run in runs if run.owner is not Life.ALIVE and run.foreign is None]
     instances = [instance for run in left for instance in run.instances]
     unanswered = [label for run in left for label in _unanswered(run, wall)]
@@ -178,7 +179,7 @@ def warning(runs: Iterable[LeftRun], wall: float) -> str | None:
     what = "1 rented instance" if count == 1 else f"{count} rented instances"
     known = all(run.owner is Life.DEAD for run in left if run.instances)
     more = "" if known else " (some may belong to a run on another machine)"
-    return f"earlier runs left {what}, {price:.2f} USD an hour{more}: pp-smoke-run --teardown shows and destroys them"
+    return f"earlier runs left {what}, {price:.2f} USD an hour{more}: {teardown_words(url)} shows and destroys them"
 
 
 def label_of(instance: Instance) -> str:

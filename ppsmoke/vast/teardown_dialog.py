@@ -66,7 +66,7 @@ async def destroy_leftovers(
     for instance_id in torn.gone:
         say(f"instance {instance_id} is destroyed, verified by two listings")
     if torn.unverified:
-        raise leases_left(torn.unverified)
+        raise leases_left(torn.unverified, url=url)
     say("Nothing is left of these runs.")
     return torn
 

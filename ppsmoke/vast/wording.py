@@ -14,16 +14,18 @@ from ppsmoke.errors import (
     VastUnavailable,
 )
 from ppsmoke.vast.answers import NOT_EXECUTED, Call, Failure, FailureKind
+from ppsmoke.vast.place import DEFAULT_URL
 
 _EXPIRED = "Log in again with the vast.ai command line, or use a key that needs no second factor."
+_EMULATOR = "Start what is to answer there, as the emulator, or correct --vast-url."
 _SCOPE = "Give the key the rights misc, instance_read, instance_write and user_read."
 _ONE_RUN_WIDE = frozenset(
     {FailureKind.KEY, FailureKind.CREDIT, FailureKind.REFUSED, FailureKind.QUOTA, FailureKind.GONE}
 )
 
 
-def failed(call: Call, failure: Failure, instance_id: int | None = None) -> VastFailed:
-    """The error of a call that can be repeated."""
+def failed(call: Call, failure: Failure, instance_id: int | None = None, *, url: str = DEFAULT_URL) -> VastFailed:
+    """The error of a call to `url` that can be repeated."""
     where = f" of instance {instance_id}" if instance_id is not None else ""
     said = f"{call}{where}: {failure.message}"
     match failure.kind:
@@ -40,7 +42,9 @@ def failed(call: Call, failure: Failure, instance_id: int | None = None) -> Vast
                 f"the account's searches for today are used up ({said})", remedy=_quota_remedy(failure), phase=call
             )
         case FailureKind.UNSENT:
-            return VastUnavailable(f"vast.ai cannot be reached ({said})", phase=call)
+            if url == DEFAULT_URL:
+                return VastUnavailable(f"vast.ai cannot be reached ({said})", phase=call)
+            return VastUnavailable(f"{url} cannot be reached ({said})", remedy=_EMULATOR, phase=call)
         case FailureKind.UNANSWERED:
             return VastUnavailable(f"vast.ai did not answer ({said})", phase=call)
         case FailureKind.UNREADABLE:

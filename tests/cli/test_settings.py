@@ -181,3 +181,14 @@ def test_a_key_that_others_can_read_is_warned_of(run: Run, capsys: pytest.Captur
     said = capsys.readouterr().err
     assert "chmod 600" in said
     assert "s3cret" not in said
+
+
+def test_a_misspelt_variable_is_warned_of_and_what_nodes_read_is_not(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shared = dict.fromkeys((name for name, _, _ in describe_variables()), "")
+    assert run("--seed", PP_NUM_STAGE="3", PP_SOMEBODYS="1", **shared).num_stages == 2
+    said = capsys.readouterr().err
+    assert "PP_NUM_STAGE is no option" in said
+    assert "did you mean PP_NUM_STAGES?" in said
+    assert said.count("is no option") == 1

@@ -113,9 +113,12 @@ def test_the_token_goes_to_relays_that_were_given_and_to_no_other(monkeypatch: p
     monkeypatch.setattr(RelayClient, "connect", connect)
     with pytest.raises(RelayUnusable, match="https://own cannot be reached: No route to host; nothing was started"):
         ask("https://own", token=TOKEN, otherwise="nothing was started")
+    with pytest.raises(RelayUnusable) as local:
+        ask("https://own", without="the stages reach each other directly")
+    assert local.value.remedy == "Give another with --relay-url, or none: then the stages reach each other directly."
     with pytest.raises(RelayUnusable, match="no public relay can be used: "):
         ask(token=TOKEN)
-    assert told == [("https://own", TOKEN), *((url, "") for url in PUBLIC_RELAYS)]
+    assert told == [("https://own", TOKEN), ("https://own", ""), *((url, "") for url in PUBLIC_RELAYS)]
 
 
 def test_every_relay_that_was_given_must_serve_and_of_the_public_ones_one_is_enough(

@@ -161,7 +161,7 @@ async def _end(outcome: Outcome, cloud: Emulated, process: _Process, *, must_be_
             runs = await find_leftovers(client, process.directory, url=cloud.url, account=None)
             chosen = choose(runs, label=None, everything=False).chosen
             torn = await tear_down(client, chosen, times=cloud.times())
-            outcome.unnamed += [item.describe() for item in torn.unverified]
+            outcome.unnamed += [item.describe("") for item in torn.unverified]
         ended = cloud.service.settle()
     outcome.left = cloud.left()
     outcome.billed_after = max(0.0, cloud.billed_after(ended))

@@ -123,7 +123,8 @@ def test_nobody_at_the_address_means_that_nothing_was_made() -> None:
                 with pytest.raises(CreateFailed) as caught:
                     await client.create(7, REQUEST)
                 assert caught.value.outcome == "not_created"
-                with pytest.raises(VastUnavailable, match="cannot be reached"):
+                with pytest.raises(VastUnavailable, match=f"{url} cannot be reached") as unheard:
                     await client.list_instances()
+                assert "the emulator" in (unheard.value.remedy or "")
 
         asyncio.run(run())

@@ -122,7 +122,7 @@ def test_a_start_warns_of_what_earlier_runs_left(tmp_path: Path) -> None:
         shop.rent(stage_label("ab" * 16, 0, "n"))
         said = shop.run(*RENT)
         assert "warning: earlier runs left 2 rented instances, " in said.err
-        assert "pp-smoke-run --teardown shows and destroys them" in said.err
+        assert f"pp-smoke-run --teardown --vast-url {shop.cloud.url} shows and destroys them" in said.err
 
 
 # ---- relays

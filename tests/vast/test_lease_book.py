@@ -207,7 +207,7 @@ def test_being_cancelled_again_and_again_names_what_is_not_verified(tmp_path: Pa
                 await task
             journal.close()
             assert {x.instance_id for x in book.unverified} == {x.id for x in instances}
-            error = leases_left(book.unverified)
+            error = leases_left(book.unverified, url="https://console.vast.ai")
             assert error.exit_status == 4
             for instance in instances:
                 assert f"instance {instance.id} " in str(error)

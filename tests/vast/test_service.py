@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from ppsmoke.errors import VastKeyMissing
-from ppsmoke.vast.client import DEFAULT_URL
 from ppsmoke.vast.command_options import RentalCommand
+from ppsmoke.vast.place import DEFAULT_URL
 from ppsmoke.vast.service import service_of
 
 

@@ -320,7 +320,7 @@ def test_another_accounts_journal_proves_nothing_here(tmp_path: Path) -> None:
         ((run, reason),) = [x for x in choice.left_alone if x[0].scope == SCOPE]
         assert "account 77" in reason
         assert not read_journals(tmp_path)[0].closed
-        assert warning([run], left.wall()) is None
+        assert warning([run], left.wall(), url=left.cloud.url) is None
         assert SCOPE in [x.scope for x in choose(await left.find("77"), label=None, everything=False).chosen]
 
     scenario(tmp_path, body)
@@ -356,17 +356,20 @@ def test_the_user_sees_age_state_and_cost(tmp_path: Path) -> None:
 
 def test_a_start_warns_of_what_earlier_runs_left(tmp_path: Path) -> None:
     async def body(left: Left) -> None:
-        assert warning([x for x in await left.find() if x.scope == SCOPE], left.wall()) is None
+        assert warning([x for x in await left.find() if x.scope == SCOPE], left.wall(), url=left.cloud.url) is None
         instance_id = left.rent(label(0))
         left.journal(intent(0), created(instance_id))
         mine = [x for x in await left.find() if x.scope == SCOPE]
-        said = warning(mine, left.wall())
+        said = warning(mine, left.wall(), url=left.cloud.url)
         assert said is not None
         assert said.startswith("earlier runs left 1 rented instance, ")
-        assert "--teardown" in said
+        assert f"pp-smoke-run --teardown --vast-url {left.cloud.url} shows" in said
+        there = warning(mine, left.wall(), url="https://console.vast.ai")
+        assert there is not None
+        assert "pp-smoke-run --teardown shows" in there
         assert "another machine" not in said
-        assert "another machine" in (warning(await left.find(), left.wall()) or "")
-        assert warning([replace(x, owner=Life.ALIVE) for x in mine], left.wall()) is None
+        assert "another machine" in (warning(await left.find(), left.wall(), url=left.cloud.url) or "")
+        assert warning([replace(x, owner=Life.ALIVE) for x in mine], left.wall(), url=left.cloud.url) is None
 
     scenario(tmp_path, body)
 

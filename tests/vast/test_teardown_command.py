@@ -109,7 +109,10 @@ def test_what_cannot_be_verified_is_named_with_exit_status_4(tmp_path: Path) -> 
         instance_id = leave(shop)
         said = shop.run("--teardown", "--yes", "--json")
         said.refused(
-            4, f"instance {instance_id} may still be there", "USD an hour", f"--teardown --label {LABEL} --yes"
+            4,
+            f"instance {instance_id} may still be there",
+            "USD an hour",
+            f"--teardown --vast-url {shop.cloud.url} --label {LABEL} --yes",
         )
         body = json.loads(said.out)
         assert (body["exit_status"], body["error"]["code"], body["destroyed"]) == (4, "leases_left", [])
