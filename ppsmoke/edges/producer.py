@@ -73,9 +73,8 @@ class OutboundEdge:
         self._lanes: OutLanes | None = None
         """What is written to now; None before the first stream, while the edge resumes, and after its end."""
         self._attaching: list[FrameStream] = []
-        self._tasks: list[
-            asyncio.Task[None]
-        ] = []  # the ended ones keep their streams, which the consumer may answer on
+        # Ended ones stay: with them stay their streams, which the consumer may answer on.
+        self._tasks: list[asyncio.Task[None]] = []
         self._resuming: asyncio.Task[None] | None = None
         self._interrupted = asyncio.Event()
         self._writing = False
