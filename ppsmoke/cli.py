@@ -191,7 +191,7 @@ def run(
         flag(
             "--hold",
             panel=_RUN,
-            text="Then serve every line of standard input.",
+            text="Serve every line of standard input.",
         ),
     ] = False,
     plan: Annotated[bool, flag("--plan", panel=_RUN, text="Print the run plan and stop.")] = False,
@@ -356,7 +356,7 @@ def run(
     if hold and prompt == "-":
         raise UsageError(
             "--hold reads its prompts from standard input, and so does --prompt -",
-            remedy="Give the first prompt itself with --prompt.",
+            remedy="Leave out --prompt, or give the first prompt itself with it.",
         )
     far = not renting.is_loopback(vast_url) if vastai else bool(relay_url)
     patience = _later("membership.patience")
@@ -374,6 +374,7 @@ def run(
         top_p=top_p,
         sample_seed=sample_seed,
         hold=hold,
+        prompt_given=not hold or "prompt" in given_options(context_),
         plan=plan,
         verify=verify,
         as_json=as_json,

@@ -34,7 +34,10 @@ from ppsmoke.wording import short_path
 
 @dataclass(frozen=True, slots=True)
 class RunCommand:
-    """The options of the command line, as given."""
+    """The options of the command line, as given.
+
+    prompt_given: False where --hold is to wait for its first prompt too; `prompt` stands for it until then.
+    """
 
     num_stages: int
     prompt: str
@@ -57,6 +60,7 @@ class RunCommand:
     log_dir: Path | None
     deadlines: Deadlines = field(default_factory=Deadlines)
     hold: bool = False
+    prompt_given: bool = True
     relay_urls: tuple[str, ...] = ()
     relay_token: str = field(default="", repr=False)
 
@@ -82,7 +86,7 @@ def prepare(command: RunCommand, terminal: Terminal, run_id: str, open_: Callabl
     model = open_()
     check_stage_count(command.num_stages, model.num_layers)
     prompt = read_prompt(command, model, command.prompt)
-    if prompt.max_tokens < command.max_tokens:
+    if prompt.max_tokens < command.max_tokens and command.prompt_given:
         terminal.line(
             f"note: only {prompt.max_tokens} tokens fit behind the prompt's {len(prompt.tokens)} in a context of "
             f"{command.context}"
@@ -107,6 +111,7 @@ def prepare(command: RunCommand, terminal: Terminal, run_id: str, open_: Callabl
         deadlines=command.deadlines,
         show_members=command.members,
         held_dir=held_dir(os.environ) if command.hold else None,
+        prompt_given=command.prompt_given,
     )
 
 
@@ -127,10 +132,8 @@ def begin(command: RunCommand, options: RunOptions, terminal: Terminal) -> tuple
     options, recorder = begin_records(command, options, terminal.line)
     logging.getLogger().addHandler(TerminalLog(terminal))
     logging.getLogger().addHandler(RecordedLog(recorder))
-    terminal.line(
-        f"run {options.run_id[:8]}  {options.model.model_id}  {options.num_stages} stages  "
-        f"{len(options.prompt_tokens)} prompt tokens"
-    )
+    asked = f"{len(options.prompt_tokens)} prompt tokens" if options.prompt_given else "prompts from standard input"
+    terminal.line(f"run {options.run_id[:8]}  {options.model.model_id}  {options.num_stages} stages  {asked}")
     terminal.line(f"logs {short_path(options.log_dir)}")
     return options, recorder
 

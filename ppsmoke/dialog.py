@@ -31,7 +31,7 @@ class Costs(Protocol):
 class TypedDialog:
     """See Dialog. `costs`: of a run that costs money, as of now.
 
-    Prompts are counted from 1, the command line's being the first; what is refused counts too.
+    Prompts are counted from 1, the command line's being the first where it gives one; what is refused counts too.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class TypedDialog:
         self._output = output
         self._costs = costs
         self._lines = PromptLines(lambda text: read_prompt(command, model, text), file=file)
-        self._prompts = 1
+        self._prompts = 1 if command.prompt_given else 0
         self._began = time.monotonic()
 
     async def answered(self, answer: Answer) -> None:

@@ -42,7 +42,7 @@ class Happenings:
                 run_id=plan.run_id,
                 model_id=options.model.model_id,
                 layers=tuple((stage.layer_start, stage.layer_end_exclusive) for stage in plan.stages),
-                prompt_tokens=len(options.prompt_tokens),
+                prompt_tokens=len(options.prompt_tokens) if options.prompt_given else 0,
                 max_tokens=options.generation.max_tokens,
                 remote=self._remote,
                 budget_s=options.deadlines.budget,

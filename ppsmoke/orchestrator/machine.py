@@ -7,6 +7,8 @@ A held run answers further prompts on the same chain; between two it is Idle, an
 
     Running -> Idle -> Running -> ... -> Idle -> Completed -> TearingDown
 
+One that is given no prompt to begin with goes from WaitingReady to Idle.
+
 New code for its nodes makes it a chain anew, between two prompts:
 
     Idle -> Redeploying -> Planning -> Provisioning -> WaitingReady -> Idle
@@ -156,6 +158,11 @@ class InjectPrompt:
 
 
 @dataclass(frozen=True, slots=True)
+class AwaitPrompt:
+    """The chain is ready and no prompt was given: take the first one from where the further ones come."""
+
+
+@dataclass(frozen=True, slots=True)
 class InjectToken:
     """Feed token `sequence - 1` back as the input of step `sequence` (only with orchestrator feedback)."""
 
@@ -205,6 +212,7 @@ class Finish:
 Action = (
     ProvisionStages
     | InjectPrompt
+    | AwaitPrompt
     | InjectToken
     | EmitToken
     | FinishAnswer
@@ -220,7 +228,7 @@ Action = (
 class RunState:
     """`request_id`, `max_tokens` (the plan's where None), `tokens` and `finish_reason` are the newest request's;
     `answers`: how many are whole. `hold`: after an answer the run waits for another prompt. `again`: the chain is being
-    formed anew, with no prompt to begin with."""
+    formed anew, with no prompt to begin with. `unprompted`: nor has the run one, which holds."""
 
     plan: RunPlan
     phase: Phase = Phase.PLANNING
@@ -237,6 +245,7 @@ class RunState:
     max_tokens: int | None = None
     answers: int = 0
     again: bool = False
+    unprompted: bool = False
 
     @property
     def doing(self) -> str:
@@ -327,6 +336,8 @@ def _maybe_start(state: RunState) -> Step:
         return state, ()
     if state.again:
         return replace(state, phase=Phase.IDLE, again=False), ()
+    if state.unprompted:
+        return replace(state, phase=Phase.IDLE, unprompted=False), (AwaitPrompt(),)
     return replace(state, phase=Phase.RUNNING), (InjectPrompt(),)
 
 

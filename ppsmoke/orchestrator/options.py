@@ -34,6 +34,7 @@ class RunOptions:
     `show_members`: the membership table is news for the terminal, not a detail.
     `redactor` learns every secret that the run makes or is given.
     `relay_urls`: what local nodes meet through, as if they were far from each other; none: they meet on loopback.
+    `prompt_given`: False where a held run waits for its first prompt too; `prompt_tokens` stand for its size till then.
     `held_dir`: where a held run can be found and sent new code; None for one that is not to be.
     """
 
@@ -52,6 +53,7 @@ class RunOptions:
     relay_token: str = field(default="", repr=False)
     redactor: Redactor = field(default_factory=Redactor, repr=False, compare=False)
     held_dir: Path | None = None
+    prompt_given: bool = True
 
 
 class View(Protocol):

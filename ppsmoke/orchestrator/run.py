@@ -103,7 +103,7 @@ class ChainRun(MeshEvents):
             run_id=options.run_id,
             model_id=options.model.model_id,
             num_stages=options.num_stages,
-            prompt_tokens=len(options.prompt_tokens),
+            prompt_tokens=len(options.prompt_tokens) if options.prompt_given else 0,
         )
         self._conversation = Conversation(options, view, self.result, hold)
         self._waiting = WaitingNews(
@@ -136,7 +136,7 @@ class ChainRun(MeshEvents):
         if self._conversation.held:
             generation, context = self._options.generation, self._options.context
             most = fit_to_context(len(self._options.prompt_tokens), generation.max_tokens, context)
-            self._state = replace(self._state, hold=True, max_tokens=most)
+            self._state = replace(self._state, hold=True, max_tokens=most, unprompted=not self._options.prompt_given)
         self.result.times.stages = [
             StageTimes(s.stage_index, (s.layer_start, s.layer_end_exclusive)) for s in plan.stages
         ]
@@ -208,13 +208,9 @@ class ChainRun(MeshEvents):
                 self._provisioned_at = time.monotonic()
             case machine.Phase.RUNNING:
                 self.result.times.prompt_at = time.monotonic()
-                if before is not machine.Phase.IDLE:
-                    self.result.times.ready = self.result.times.prompt_at - self._provisioned_at
-                    self._edge_news.show()
-                    self._spawn(self._show_members("after boot"))
+                if before is machine.Phase.WAITING_READY:
+                    self._is_ready()
                 self._view.waiting("waiting for the first token")
-                if before is machine.Phase.WAITING_READY and self._options.held_dir is not None:
-                    self._spawn(self._redeployments.serve())
             case machine.Phase.IDLE:
                 if before is machine.Phase.WAITING_READY:
                     self._view.settle()
@@ -226,6 +222,14 @@ class ChainRun(MeshEvents):
                     probing.cancel()
                 self._last_table = self._spawn(self._show_members("at the end"))
 
+    def _is_ready(self) -> None:
+        """The chain is, for the first time."""
+        self.result.times.ready = time.monotonic() - self._provisioned_at
+        self._edge_news.show()
+        self._spawn(self._show_members("after boot"))
+        if self._options.held_dir is not None:
+            self._spawn(self._redeployments.serve())
+
     def _perform(self, action: machine.Action) -> None:
         match action:
             case machine.ProvisionStages():
@@ -236,6 +240,9 @@ class ChainRun(MeshEvents):
                 self._view.happened(PromptInjected(request.id, len(request.prompt)))
                 self._stages_do(StageState.PREFILL)
                 self._spawn(self._ends.inject_prompt(request))
+            case machine.AwaitPrompt():
+                self._is_ready()
+                self._spawn(self._take_prompt())
             case machine.InjectToken(sequence, token):
                 assert self._ends is not None
                 self._spawn(self._ends.inject_token(self._conversation.request, sequence, token))

@@ -152,7 +152,7 @@ def test_ctrl_z_leaves_the_terminal_to_the_shell_and_fg_brings_the_display_back(
 
 def test_a_held_run_takes_what_is_typed_under_the_display(box: Box, terminal: Terminal) -> None:
     model = "stub:layers=4"
-    program = start(box, terminal, "--seed", "--hold", "--model", model, "--max-tokens", "16")
+    program = start(box, terminal, "--seed", "--hold", "--prompt", "Say hello", "--model", model, "--max-tokens", "16")
     terminal.wait("waiting for a prompt")
     terminal.type("Say goodbye\n")
     terminal.wait_for("the second answer", lambda rows: stub_text("Say goodbye", 16, model).strip() in "\n".join(rows))

@@ -26,8 +26,10 @@ FIRST = "Say hello"
 
 
 def held(box: Box, *arguments: str, model: str = MODEL, **how: object) -> Program:
-    """A run that reads prompts from a pipe."""
-    return box.start("--seed", "--model", model, "--hold", "--debug", *arguments, stdin=subprocess.PIPE, **how)
+    """A run that reads the prompts behind the first one from a pipe."""
+    return box.start(
+        "--seed", "--model", model, "--hold", "--debug", "--prompt", FIRST, *arguments, stdin=subprocess.PIPE, **how
+    )
 
 
 def say(run: Program, *prompts: str) -> None:
@@ -96,6 +98,28 @@ def test_json_is_an_object_a_line_and_the_runs_own_at_the_end(box: Box) -> None:
         assert body["tokens"] == stub_ids(prompt, 6, MODEL)
         assert body["prompt_tokens"] == len(stub_encode(prompt))
     assert (last["answers"], last["exit_status"], last["tokens"]) == (3, 0, said[-1]["tokens"])
+
+
+def test_without_a_prompt_the_first_one_is_waited_for_too(box: Box) -> None:
+    arguments = ("--seed", "-n", "3", "--model", MODEL, "--hold", "--json", "--debug", "--max-tokens", "6")
+    run = box.start(*arguments, stdin=subprocess.PIPE)
+    wait_until("it is ready", lambda: any("WaitingReady -> Idle" in line for line in run.lines))
+    say(run, "one", "two")
+    end_of_input(run)
+    *said, last = [json.loads(line) for line in run.end().expect(0).text.splitlines()]
+    assert [(body["prompt"], body["tokens"]) for body in said] == [
+        (number, stub_ids(prompt, 6, MODEL)) for number, prompt in ((1, "one"), (2, "two"))
+    ]
+    assert (last["answers"], last["prompt_tokens"]) == (2, len(stub_encode("two")))
+    assert last["timings"]["ready_s"] > 0
+
+
+def test_without_any_prompt_there_is_no_answer_and_that_is_no_failure(box: Box) -> None:
+    done = box.run("--seed", "--model", MODEL, "--hold").expect(0)
+    assert done.text == ""
+    assert done.errors == []
+    assert "prompts from standard input" in done.err
+    assert "done  0 answers" in done.err
 
 
 def test_ctrl_c_while_a_prompt_is_waited_for_is_the_normal_end(box: Box) -> None:
@@ -210,11 +234,11 @@ def test_at_a_terminal_a_sign_shows_that_a_prompt_is_awaited(box: Box) -> None:
     )  # fmt: skip
     os.close(theirs)
     seen = ""
-    for typed in ("two\n", "\x04"):
+    for typed in ("one\n", "two\n", "\x04"):
         seen = _read_until(ours, seen, "\r\n> ")
         os.write(ours, typed.encode())
     seen = _read_until(ours, seen, "done  2 answers")
-    assert run.end().expect(0).text == "".join(f"{stub_text(prompt, 6, MODEL)}\n" for prompt in (FIRST, "two"))
+    assert run.end().expect(0).text == "".join(f"{stub_text(prompt, 6, MODEL)}\n" for prompt in ("one", "two"))
     os.close(ours)
 
 

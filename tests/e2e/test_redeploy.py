@@ -19,7 +19,8 @@ FIRST = "Say hello"
 
 def held(box: Box, *arguments: str, model: str = MODEL) -> Program:
     run = box.start(
-        *("--seed", "--model", model, "--hold", "--debug", "--max-tokens", "4", *arguments), stdin=subprocess.PIPE
+        *("--seed", "--model", model, "--hold", "--prompt", "Say hello", "--debug", "--max-tokens", "4", *arguments),
+        stdin=subprocess.PIPE,
     )
     run.wait_line("^answer ")
     wait_until("the run can be found", lambda: list((box.state / "pp-smoke-run" / "held").glob("*.held.json")))

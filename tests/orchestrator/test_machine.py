@@ -11,6 +11,7 @@ from ppsmoke.errors import DeadlineExceeded, EdgeFaulted, StageDied, StageFaulte
 from ppsmoke.messages import Feedback
 from ppsmoke.orchestrator.machine import (
     Action,
+    AwaitPrompt,
     CloseTokenEnds,
     ClusterFormed,
     CodeSent,
@@ -348,6 +349,14 @@ def test_a_held_run_waits_after_its_answer_and_stops_no_stage(feedback: Feedback
     assert (state.phase, state.outcome, state.finish_reason, state.answers) == (Phase.IDLE, None, "max_tokens", 1)
     assert actions[-2:] == [EmitToken(8, "max_tokens"), FinishAnswer()]
     assert state.doing == "waiting for a prompt"
+
+
+def test_a_held_run_without_a_prompt_waits_for_one_when_it_is_ready() -> None:
+    fresh = RunState(plan(3), hold=True, unprompted=True)
+    state, actions = play(fresh, ClusterFormed(), Provisioned(), *preparations())
+    assert (state.phase, actions[-1], state.answers) == (Phase.IDLE, AwaitPrompt(), 0)
+    state, actions = play(state, PromptGiven(SECOND, 2))
+    assert (state.phase, actions) == (Phase.RUNNING, [InjectPrompt()])
 
 
 @pytest.mark.parametrize("feedback", list(Feedback))
