@@ -15,12 +15,13 @@ help:
 	@echo "make gate       the pre-deploy gate alone: real binaries, real model, N = 2, 3, 5"
 	@echo "make bench      measure speed, start, memory; BENCH='--quick', BENCH='--llama-rpc DIR' and more"
 	@echo "make swim-table simulate how soon membership notices a death and how often it errs; half an hour of one core"
-	@echo "make vast-emulator  a vast.ai of your own on port 8080; its machines are processes here"
+	@echo "make vast-emulator  a vast.ai of your own on port 8080 (EMULATOR='--port N': another); its machines are processes here"
 	@echo "make lint       ruff and mypy"
 
 $(VENV)/installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit("pp-smoke-run needs Python 3.11 or newer; try make PYTHON=python3.12 ..." if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv $(VENV)
+	@echo "installing pp-smoke-run and what it needs into $(VENV); this takes a while"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	@touch $@
 
@@ -37,7 +38,7 @@ model: $(VENV)/installed
 	$(RUN) models fetch smollm2:135m
 
 demo: $(VENV)/installed
-	$(RUN) --seed --num-stages 5 --prompt "Say hello"
+	$(RUN) --seed --num-stages 5 --prompt "Say hello" --verify
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .

@@ -2,7 +2,7 @@
 
     python -m bench.wan [--quick] [--llama-rpc DIR] [--json FILE]
 
-Needs root, iproute2 and nftables; see README, "A lab of networks". All hosts share this machine's cores. With the
+Needs root, iproute2 and nftables; see docs/lab.md. All hosts share this machine's cores. With the
 programs of llama.cpp in DIR its RPC goes the same ways. One run a case; JSON on stdout or in FILE, the table on stderr:
 "least" is what the ways and the stages' own computing take together, "to first text" counts from the command, with all
 that it starts. All cases take a quarter of an hour.

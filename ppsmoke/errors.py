@@ -130,7 +130,7 @@ class EnvironmentFault(PpError):
 
 
 class ModelNotFound(EnvironmentFault):
-    """There is no such file, or the model's name is not known."""
+    """There is no such file; a name that is not known is a `usage` error."""
 
     code = "model_not_found"
     default_remedy = "Give the path of a .gguf file; pp-smoke-run models fetch NAME prints that of a known model."

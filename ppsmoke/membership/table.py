@@ -48,7 +48,7 @@ def table_lines(rows: Iterable[MemberRow], stage_count: int) -> list[str]:
 
 
 def table_json(rows: Iterable[MemberRow], stage_count: int) -> list[dict[str, Any]]:
-    """The `members` of the run's JSON; documented in the README."""
+    """The `members` of the run's JSON; documented in docs/json.md."""
     return [
         {
             "node_id": row.node_id,

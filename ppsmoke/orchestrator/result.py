@@ -178,7 +178,7 @@ class RunResult:
         return self.error.exit_status if self.error is not None else 0
 
     def as_json(self) -> dict[str, Any]:
-        """The object that `--json` prints; documented in the README."""
+        """The object that `--json` prints; documented in docs/json.md."""
         body: dict[str, Any] = {
             "run_id": self.run_id,
             "model": self.model_id,

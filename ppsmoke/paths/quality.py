@@ -66,7 +66,7 @@ def edge_lines(edges: Sequence[EdgeMeasured]) -> list[str]:
 
 
 def edges_json(edges: Iterable[EdgeMeasured]) -> list[dict[str, Any]]:
-    """The `edges` of the run's JSON; documented in the README."""
+    """The `edges` of the run's JSON; documented in docs/json.md."""
     return [
         {
             "source": edge.source,

@@ -1,6 +1,7 @@
 """What vast.ai turned out to do where its documentation is silent: a run's calls, read for the questions that are open.
 
-The README asks the same questions. Pure: the lines of the call log come in, one finding a question goes out.
+docs/vast-questions.md asks the same questions. Pure: the lines of the call log come in, one finding a question goes
+out.
 """
 
 from __future__ import annotations

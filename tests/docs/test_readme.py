@@ -14,10 +14,12 @@ from docs.error_table import README, current, meaning
 from ppsmoke import cli
 from ppsmoke.cli_group import option_shapes
 from ppsmoke.errors import PpError
+from ppsmoke.orchestrator.result import RunResult
 from tests.e2e.kit import stub_text
 
 ROOT = README.parent
 TEXT = README.read_text()
+PAGES = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").glob("*.md"))
 
 
 def anchors(path: Path) -> set[str]:
@@ -46,12 +48,24 @@ def test_every_option_is_in_the_readme() -> None:
     assert missing == []
 
 
-@pytest.mark.parametrize("name", ["README.md", "BEHAVIOR.md", "CONTRIBUTING.md", "CHANGELOG.md"])
+@pytest.mark.parametrize("name", PAGES)
+def test_the_readme_leads_to_every_page(name: str) -> None:
+    assert f"]({name})" in TEXT
+
+
+def test_what_json_prints_is_on_its_page() -> None:
+    text = (ROOT / "docs/json.md").read_text()
+    result = RunResult(run_id="00", model_id="m", num_stages=2, prompt_tokens=1, answers=1).as_json()
+    keys = [*result, *result["timings"]]
+    assert [key for key in keys if f"`{key}`" not in text and f"`{key}[]`" not in text] == []
+
+
+@pytest.mark.parametrize("name", ["README.md", "BEHAVIOR.md", "CONTRIBUTING.md", "CHANGELOG.md", *PAGES])
 def test_links_within_the_documents_lead_somewhere(name: str) -> None:
     path = ROOT / name
     for target in re.findall(r"\]\((?!https?:)([^)]+)\)", path.read_text()):
         file, _, anchor = target.partition("#")
-        other = ROOT / file if file else path
+        other = path.parent / file if file else path
         assert other.exists(), target
         if anchor:
             assert anchor in anchors(other), target

@@ -6,6 +6,7 @@ another program.
 
 from __future__ import annotations
 
+import argparse
 import fcntl
 import mmap
 import os
@@ -115,7 +116,9 @@ def _lock() -> Iterator[None]:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(prog=BUILD, description=__doc__).parse_args()
     try:
         build()
+        print(relay_program())
     except NotBuilt as reason:
         sys.exit(f"iroh-relay was not built: {reason}")
