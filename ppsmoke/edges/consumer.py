@@ -203,7 +203,8 @@ class InboundEdge:
             decode_object(frame, self.provision.object_spec)  # raises, with what is wrong
         with self._lock:
             ended = self._machine.record(records.decode(frame))
-        lanes.answer_in_thread(records.encode(ended))
+        with suppress(*_BREAKS):  # a producer that did not wait for it has ended in order all the same
+            lanes.answer_in_thread(records.encode(ended))
 
     def _judge(self, lanes: InLanes | None, error: Exception) -> EdgeFaulted | None:
         """What `take` raises for `error`, None where it goes on; the loop, which knows why a link ended, words it."""

@@ -73,14 +73,14 @@ class OutboundEdge:
         self._lanes: OutLanes | None = None
         """What is written to now; None before the first stream, while the edge resumes, and after its end."""
         self._attaching: list[FrameStream] = []
-        # Ended ones stay: with them stay their streams, which the consumer may answer on.
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: set[asyncio.Task[None]] = set()
         self._resuming: asyncio.Task[None] | None = None
         self._interrupted = asyncio.Event()
         self._writing = False
         self._all_sent = False
         self._ending = False
         """`close` has the pump send the edge's end; a late Ack, say, does not stop it."""
+        self._answered = asyncio.Event()  # what the consumer says to that has come, or cannot come any more
         self._pumped = asyncio.Event()
         self._changed = asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -354,9 +354,13 @@ class OutboundEdge:
             if self.threaded:
                 self._spawn(self._pump(), "end of")
             self.ring.end()
+            orderly = False
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._pumped.wait(), _ORDERLY_S)
-                orderly = self._all_sent and await lanes.first.wait_delivered(_ORDERLY_S)
+                async with asyncio.timeout(_ORDERLY_S):
+                    orderly = self._all_sent and await lanes.first.wait_delivered(_ORDERLY_S)
+                    if orderly:  # the streams end with `lanes`, and the consumer could not answer any more
+                        await self._answered.wait()
         self._lanes = None
         self.ring.close(fault)
         self._changed.set()
@@ -405,18 +409,24 @@ class OutboundEdge:
                 if frame is None:
                     self._machine.lost(f"{self._machine.peer_name} ended its side of the stream")
                     break
+                record = records.decode(frame)
+                if self._ending:
+                    if isinstance(record, records.Ack):
+                        continue
+                    break
                 with self._lock:
-                    self._machine.answered(records.decode(frame))
+                    self._machine.answered(record)
                 self._changed.set()
                 if self.state is ProducerState.FINISHED:
                     return
-                if self._machine.fault is not None and not self._ending:
+                if self._machine.fault is not None:
                     self.ring.close(self._machine.fault)  # the consumer closed it: a waiting writer must know
         except _MALFORMED as error:
             if self._resume_after(lanes, error) is None:
                 self._fault(error)
         finally:
             if self._lanes is lanes:
+                self._answered.set()
                 self._machine.lost("this process is leaving")
             if self._machine.fault is not None:
                 self._fault(self._machine.fault)
@@ -459,5 +469,6 @@ class OutboundEdge:
 
     def _spawn(self, work: Coroutine[Any, Any, None], what: str) -> asyncio.Task[None]:
         task = self._mesh.spawn(work, f"{what} {self._machine.title}")
-        self._tasks.append(task)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
         return task

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import count
@@ -11,11 +12,13 @@ from typing import Any
 import pytest
 
 from ppsmoke.edges import EdgeAcceptor, InboundEdge, OutboundEdge, lanes
+from ppsmoke.edges import producer as producer_module
 from ppsmoke.edges.machine import ConsumerState, ProducerState
 from ppsmoke.edges.retained import ACK_OBJECTS
 from ppsmoke.errors import EdgeFaulted
 from ppsmoke.messages import RingSpec
 from ppsmoke.objects import StreamObject
+from ppsmoke.transport.blocking import CallsCancelled
 from ppsmoke.transport.link import Outage
 from ppsmoke.transport.stall import LEAST_S, PathCounts
 from tests.edges.kit import activation, inbound, outbound
@@ -107,6 +110,7 @@ def test_objects_go_on_whole_and_in_order_wherever_the_connection_is_lost(by: st
             assert not edge.into.faulted.done()
             assert len(edge.outages) >= 1
             await eventually(lambda: edge.out.state is ProducerState.READY)
+            await eventually(lambda: len(edge.out._tasks) <= 2)  # what has ended is forgotten
 
     run_clean(work())
 
@@ -315,6 +319,65 @@ def test_a_long_way_has_lanes_and_an_outage_changes_nothing_in_what_arrives(
             await edge.out.close("done")
             assert await edge.take() is None
             assert edge.into.state is ConsumerState.ENDED
+
+    run_clean(work())
+
+
+@FORMS
+def test_a_closed_edge_waits_until_the_consumer_has_said_that_it_ended(
+    threaded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work() -> None:
+        async with pair(threaded) as edge:
+            assert edge.out._lanes is not None
+            assert edge.into._lanes is not None
+            delivered, held = asyncio.Event(), threading.Event()
+            stream, answers = edge.out._lanes.first, edge.into._lanes
+            wait_delivered, write, answer = stream.wait_delivered, answers.first.write_frame, answers.answer_in_thread
+
+            async def note_delivered(deadline_s: float) -> bool:
+                done = await wait_delivered(deadline_s)
+                delivered.set()
+                return done
+
+            async def write_late(head: bytes, payload: bytes = b"") -> None:
+                await asyncio.to_thread(held.wait)
+                await write(head, payload)
+
+            def answer_late(record: bytes) -> None:
+                held.wait()
+                answer(record)
+
+            stream.wait_delivered = note_delivered  # type: ignore[method-assign]
+            answers.first.write_frame = write_late  # type: ignore[method-assign]
+            answers.answer_in_thread = answer_late  # type: ignore[method-assign]
+            taking, closing = asyncio.create_task(edge.take()), asyncio.create_task(edge.out.close("done"))
+            try:
+                await asyncio.wait_for(delivered.wait(), PATIENCE_S)
+                await asyncio.wait((closing,), timeout=0.2)
+                assert not closing.done()
+            finally:
+                held.set()
+            await asyncio.wait_for(closing, PATIENCE_S)
+            assert await taking is None
+            assert edge.into.state is ConsumerState.ENDED
+
+    monkeypatch.setattr(producer_module, "_ORDERLY_S", PATIENCE_S)
+    run_clean(work())
+
+
+def test_an_end_is_orderly_for_a_consumer_whose_answer_nobody_waits_for() -> None:
+    async def work() -> None:
+        async with pair(True) as edge:
+            assert edge.into._lanes is not None
+
+            def answer(_record: bytes) -> None:
+                raise CallsCancelled
+
+            edge.into._lanes.answer_in_thread = answer  # type: ignore[method-assign]
+            taking = asyncio.create_task(edge.take())
+            await edge.out.close("done")
+            assert await taking is None
 
     run_clean(work())
 
