@@ -59,7 +59,10 @@ class ShareFetch:
                 remedy="Choose machines with a faster network, or raise --ready-timeout.",
             ) from None
         finally:
-            await self.close()
+            # Its own: when it was cancelled another one may have begun.
+            if self._process is process:
+                self._process = None
+            await process.end()
 
     async def _result(self, process: HelperProcess, request: Mapping[str, Any]) -> str:
         await process.ask(request)

@@ -50,7 +50,10 @@ class NewCode:
         except TimeoutError:
             raise DeadlineExceeded(f"it was not fetched and tried within {deadline_s:g} s", phase="redeploy") from None
         finally:
-            await self.close()
+            # Its own: a further one may have ended it, and be in its place.
+            if self._process is process:
+                self._process = None
+            await process.end()
         if not isinstance(told.get("python_path"), str):
             why = str(told.get("error") or "the process that fetches it ended without a word")
             raise EnvironmentFault(why, phase="redeploy")

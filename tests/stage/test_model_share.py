@@ -15,6 +15,7 @@ from fixtures.tiny_gguf import write_tiny_gguf
 from ppsmoke.errors import BadStageCount, DeadlineExceeded, ModelFetchFailed
 from ppsmoke.gguf_file import open_gguf
 from ppsmoke.model_facts import read_model_facts, stage_tensors
+from ppsmoke.stage.helper_process import HelperProcess
 from ppsmoke.stage.model_share import ShareFetch, is_local
 from tests.models.kit import FileServer, Reply, Request, file_answer, file_server
 
@@ -125,6 +126,54 @@ def test_a_stage_that_is_stopped_ends_its_fetch(server: FileServer) -> None:
         assert not children()
     finally:
         release.set()
+
+
+def test_a_fetch_that_is_ended_leaves_its_successor_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two fetches of one stage, the second begun while the first is being cancelled."""
+
+    class Idle:
+        def __init__(self) -> None:
+            self.ended = False
+            self.asked = asyncio.Event()
+
+        async def ask(self, _request: object) -> None:
+            self.asked.set()
+
+        async def answer(self) -> dict[str, str]:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+        async def end(self) -> None:
+            self.ended = True
+
+    made: list[Idle] = []
+
+    async def begin(_module: str) -> Idle:
+        made.append(Idle())
+        return made[-1]
+
+    async def run() -> None:
+        fetch = fetch_of(0, 2)
+        first = asyncio.create_task(fetch.of_stage("m", 60))
+        while not made:
+            await asyncio.sleep(0)
+        await made[0].asked.wait()
+        second = asyncio.create_task(fetch.of_layers("m", 0, 1, 60))
+        while len(made) < 2:
+            await asyncio.sleep(0)
+        await made[1].asked.wait()
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        assert [process.ended for process in made] == [True, False]
+        await fetch.close()
+        assert made[1].ended
+        second.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await second
+
+    monkeypatch.setattr(HelperProcess, "begin", begin)
+    asyncio.run(run())
 
 
 @pytest.mark.parametrize(
