@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 import signal
@@ -19,6 +20,7 @@ from ppsmoke.cli_group import (
     ALL_OPTIONS,
     Invocation,
     OptionsGroup,
+    PlainCommand,
     forget_variables,
     given_options,
     with_origin,
@@ -92,11 +94,7 @@ def _run_app(arguments: list[str]) -> int:
     except typer.Exit as ended:
         return ended.exit_code
     except typer.TyperException as error:
-        what = error.format_message().replace("Value error, ", "")
-        unknown = "No such command" in what
-        hint = "A prompt goes behind --prompt; the commands are doctor, models and report." if unknown else ""
-        hint = hint or f"See {' '.join(['pp-smoke-run', *_command(arguments)])} --help."
-        return _report(UsageError(what, remedy=hint), call)
+        return _report(_usage_error(error, arguments), call)
     except (KeyboardInterrupt, typer.Abort):
         return _report(interruption(signal.SIGINT), call)
     except PpError as error:
@@ -117,6 +115,20 @@ def _run_app(arguments: list[str]) -> int:
             remedy="This is a fault of pp-smoke-run; run again with --debug and report what it prints.",
         ).with_traceback(error.__traceback__)
         return _report(failure, call)
+
+
+def _usage_error(error: typer.TyperException, arguments: list[str]) -> UsageError:
+    what = error.format_message().replace("Value error, ", "")
+    if "No such command" in what:
+        return UsageError(what, remedy="A prompt goes behind --prompt; the commands are doctor, models and report.")
+    see = f"See {' '.join(['pp-smoke-run', *_command(arguments)])} --help."
+    wrong = getattr(error, "option_name", None)
+    near = difflib.get_close_matches(wrong or "", getattr(error, "possibilities", None) or (), n=1)
+    if wrong is not None and what.startswith("No such option"):
+        # The library names also what is hardly like it, by the alphabet.
+        what = f"No such option: {wrong}"
+        see = f"Did you mean {near[0]}? {see}" if near else see
+    return UsageError(what, remedy=see)
 
 
 def _command(arguments: list[str]) -> list[str]:
@@ -410,7 +422,7 @@ def _later(name: str) -> Any:
 app.add_typer(models_app, name="models")
 
 
-@app.command()
+@app.command(cls=PlainCommand)
 def doctor(
     device: Annotated[
         str, typer.Option("--device", metavar="NAME", help="tinygrad device to try; default: as a run chooses.")
@@ -426,7 +438,7 @@ def doctor(
     return int(_later("doctor").doctor_command(as_json=as_json, device=device))
 
 
-@app.command()
+@app.command(cls=PlainCommand)
 def report(
     directory: Annotated[
         Path | None,

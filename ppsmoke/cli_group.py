@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from ppsmoke.config_file import default_config, read_config
 from ppsmoke.errors import BadStageCount, PpError, UsageError
@@ -25,7 +25,11 @@ from ppsmoke.option_values import (
 from ppsmoke.vast.command_options import EXCLUSIVE, MODES, NEEDS, has_place
 
 _CONFIG_VARIABLE = f"{PREFIX}CONFIG"
-_NOT_SETTINGS = frozenset({"config", "version", "help", "help_all", "install_completion", "show_completion"})
+_COMPLETION = {
+    "install_completion": "Install completion for the shell that calls this: it edits that shell's startup file.",
+    "show_completion": "Print that script, to copy it.",
+}
+_NOT_SETTINGS = frozenset({"config", "version", "help", "help_all", *_COMPLETION})
 _SECRETS = frozenset({"api_key", "relay_token"})
 _NOT_IN_FILES = {
     "config": "the file is chosen by it",
@@ -50,6 +54,28 @@ class Invocation:
     warnings: list[str] = field(default_factory=list)
 
 
+class PlainCommand(TyperCommand):
+    """One whose help says of a flag no type."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        hide_types_of_flags(self.get_params(ctx))
+        super().format_help(ctx, formatter)
+
+
+class PlainGroup(TyperGroup):
+    """As PlainCommand."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        hide_types_of_flags(self.get_params(ctx))
+        super().format_help(ctx, formatter)
+
+
+def hide_types_of_flags(parameters: Sequence[Any]) -> None:
+    for parameter in parameters:
+        if getattr(parameter, "is_flag", False):
+            parameter.metavar = ""
+
+
 class OptionsGroup(TyperGroup):
     """The context's object is an Invocation."""
 
@@ -61,6 +87,12 @@ class OptionsGroup(TyperGroup):
         if ctx.resilient_parsing or not isinstance(invocation, Invocation):
             return super().parse_args(ctx, args)
         written, rest, _ = self.make_parser(ctx).parse_args(list(args))
+        for name in _COMPLETION if rest else ():
+            if written.get(name):
+                raise UsageError(
+                    f"--{name.replace('_', '-')} takes no value, and {rest[0]!r} is none of its business",
+                    remedy="Call it from the shell it is for: bash, zsh, fish or PowerShell.",
+                )
         if rest or any(written.get(name) for name in _NOT_SETTINGS - {"config"}):
             return super().parse_args(ctx, args)  # the options are those of a run
         settings = self._settings(ctx, invocation, written)
@@ -78,7 +110,7 @@ class OptionsGroup(TyperGroup):
             if name is None or name not in settings:
                 raise
             what = error.message.removeprefix("Value error, ")
-            raise UsageError(f"{settings[name].origin}: {what}", remedy="Correct it there.") from None
+            raise UsageError(f"{settings[name].origin}: {what}", remedy=_correction(what)) from None
 
     def _settings(self, ctx: Any, invocation: Invocation, written: Mapping[str, Any]) -> Settings:
         shapes = option_shapes(self.get_params(ctx))
@@ -119,6 +151,9 @@ class OptionsGroup(TyperGroup):
         rare = [] if shown_all else [p for p in self.params if p.name in self.rare or _panel(p) in self.rare]
         for parameter in rare:
             parameter.hidden = True  # type: ignore[attr-defined]
+        for parameter in self.params:
+            parameter.help = _COMPLETION.get(str(parameter.name), parameter.help)  # type: ignore[attr-defined]
+        hide_types_of_flags(self.get_params(ctx))
         try:
             super().format_help(ctx, formatter)
         finally:
@@ -128,6 +163,11 @@ class OptionsGroup(TyperGroup):
 
 ALL_OPTIONS = "ppsmoke.all_options"
 """In the context's `meta`: the help is to show every option."""
+
+
+def _correction(what: str) -> str:
+    needed = next((kind for kind in ("a whole number", "a number") if what.endswith(f"is not {kind}")), None)
+    return "Correct it there." if needed is None else f"Set it to {needed} there."
 
 
 def settings_flag(settings: Settings, name: str) -> bool:

@@ -16,7 +16,7 @@ from ppsmoke.bundle.folder import check_chosen, open_folder
 from ppsmoke.bundle.recorder import RecordedLog, RunRecorder
 from ppsmoke.bundle.writer import BundleWriter
 from ppsmoke.errors import PpError, UsageError
-from ppsmoke.held_runs import held_dir
+from ppsmoke.held_runs import forget_dead, held_dir
 from ppsmoke.messages import Feedback, Generation
 from ppsmoke.orchestrator.hold import Prompt
 from ppsmoke.orchestrator.options import Deadlines, OutputGone, RunOptions
@@ -29,7 +29,7 @@ from ppsmoke.request import Model, fit_to_context
 from ppsmoke.signals import exit_on_signals
 from ppsmoke.telemetry import export_run
 from ppsmoke.terminal import Terminal, TerminalLog
-from ppsmoke.wording import short_path
+from ppsmoke.wording import short_path, shown_model
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,14 +117,14 @@ def prepare(command: RunCommand, terminal: Terminal, run_id: str, open_: Callabl
 
 def read_prompt(command: RunCommand, model: Model, text: str) -> Prompt:
     """Raises UsageError for a prompt that is empty or too long, ChatTemplateFailed."""
-    _refuse_empty(text)
+    _refuse_empty(text, "Type some text; Ctrl-D ends the run." if command.hold else "Give some text with --prompt.")
     tokens = model.encode_prompt(text, raw=command.raw, system=command.system, now=datetime.now().astimezone())
     return Prompt(tuple(tokens), fit_to_context(len(tokens), command.max_tokens, command.context))
 
 
-def _refuse_empty(prompt: str) -> None:
+def _refuse_empty(prompt: str, remedy: str = "Give some text with --prompt.") -> None:
     if not prompt:
-        raise UsageError("the prompt is empty", remedy="Give some text with --prompt.")
+        raise UsageError("the prompt is empty", remedy=remedy)
 
 
 def begin(command: RunCommand, options: RunOptions, terminal: Terminal) -> tuple[RunOptions, RunRecorder]:
@@ -132,9 +132,10 @@ def begin(command: RunCommand, options: RunOptions, terminal: Terminal) -> tuple
     options, recorder = begin_records(command, options, terminal.line)
     logging.getLogger().addHandler(TerminalLog(terminal))
     logging.getLogger().addHandler(RecordedLog(recorder))
+    model = shown_model(options.model.model_id)
     asked = f"{len(options.prompt_tokens)} prompt tokens" if options.prompt_given else "prompts from standard input"
-    terminal.line(f"run {options.run_id[:8]}  {options.model.model_id}  {options.num_stages} stages  {asked}")
-    terminal.line(f"logs {short_path(options.log_dir)}")
+    terminal.line(f"run {options.run_id[:8]}  {model}  {options.num_stages} stages  {asked}")
+    terminal.line(f"run directory {short_path(options.log_dir)}")
     return options, recorder
 
 
@@ -144,8 +145,11 @@ def begin_records(
     """Make the run's directory and begin its records. Raises UsageError, EnvironmentFault."""
     options.redactor.keep(*secret_values(os.environ), command.relay_token)
     folder = open_folder(options.run_id, command.log_dir, os.environ)
+    if folder.otherwise:
+        warn(f"warning: {folder.otherwise}; the run directory is among the temporary files")
     recorder = RunRecorder(folder, BundleWriter(folder.path, options.redactor, warn=warn))
     recorder.begin(options.run_id, plan_json(options))
+    forget_dead(held_dir(os.environ))
     return replace(options, log_dir=folder.path), recorder
 
 
@@ -181,7 +185,7 @@ def report(
     if result.left_behind is not None and result.left_behind is not result.error:
         terminal.error(result.left_behind)
     if recorder is not None and result.exit_status != 0:
-        terminal.bundle(recorder.directory)
+        terminal.run_directory(recorder.directory)
     if command.as_json:
         with suppress(BrokenPipeError):  # whoever went away must not turn a failure into a success
             print(json.dumps(body), flush=True)

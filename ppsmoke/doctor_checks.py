@@ -40,6 +40,7 @@ _STAGES = 5
 _CONTEXT = 2048
 _ROUND_TRIPS = 5
 _REACH_S = 20.0
+_PASSED_OVER = frozenset(os.strerror(number).lower() for number in (errno.EACCES, errno.EPERM, errno.EROFS))
 _REINSTALL = "install pp-smoke-run again, in a fresh virtual environment"
 
 
@@ -257,8 +258,13 @@ def check_logs() -> Finding:
     path = state_dir(os.environ)
     problem = _why_not_writable(path / "runs")
     if problem is not None:
+        # Where it may not be written to, a run takes the temporary folder; any other trouble ends it.
+        found = f"cannot be written ({problem}): {path}"
+        remedy = "set XDG_STATE_HOME, or give each run a --log-dir"
+        if problem not in _PASSED_OVER:
+            return Finding(Status.FAIL, found, remedy)
         return Finding(
-            Status.FAIL, f"cannot be written ({problem}): {path}", "set XDG_STATE_HOME, or give each run a --log-dir"
+            Status.WARN, f"{found}; run directories go to {tempfile.gettempdir()}, and --hold cannot work", remedy
         )
     return Finding(Status.OK, f"writable: {path}")
 

@@ -65,7 +65,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
-_LOOK = "Run pp-smoke-run report on the directory of the run: it tells what led to this, and has every stage's log."
+_LOOK = "The report on the run directory tells what led to this, with every stage's log: pp-smoke-run report."
 
 
 class PpError(Exception):
@@ -304,14 +304,14 @@ class VerifyMismatch(RunFailed):
     """One process gives other tokens than the chain did."""
 
     code = "verify_mismatch"
-    default_remedy = "Keep the directory of the run and report it: no number of stages may change the text."
+    default_remedy = "Keep the run directory and report it: no number of stages may change the text."
 
 
 class VastFailed(RunFailed):
     """A call to vast.ai failed."""
 
     code = "vast_failed"
-    default_remedy = "Try again; vast-calls.log in the directory of the run has every call and its answer."
+    default_remedy = "Try again; vast-calls.log in the run directory has every call and its answer."
 
 
 class VastKeyRejected(VastFailed):
@@ -365,7 +365,7 @@ class CreateFailed(VastFailed):
     """
 
     code = "create_failed"
-    default_remedy = "Try again; vast-calls.log in the directory of the run has every call and its answer."
+    default_remedy = "Try again; vast-calls.log in the run directory has every call and its answer."
 
     def __init__(
         self,
@@ -407,7 +407,7 @@ class HostFailed(RunFailed):
     """A rented machine failed before it was ready, and no replacement was left."""
 
     code = "host_failed"
-    default_remedy = "Its log is in the directory of the run; another machine may do better, so try again."
+    default_remedy = "Try again, another machine may do better; its log is in the run directory."
 
 
 class LeftBehind(RunFailed):

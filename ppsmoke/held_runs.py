@@ -20,7 +20,7 @@ from typing import Any, Self
 from ppsmoke.durable import replace_text, sync_folder
 from ppsmoke.errors import EnvironmentFault
 from ppsmoke.logs import state_dir
-from ppsmoke.process_mark import ProcessMark
+from ppsmoke.process_mark import Life, ProcessMark, life
 
 _RECORD = ".held.json"
 _REQUEST = ".request.json"
@@ -160,6 +160,13 @@ def read_held(folder: Path) -> list[HeldRun]:
             with suppress(TypeError):
                 found.append(HeldRun(**{**told, "process": ProcessMark(**told.get("process", {}))}))
     return found
+
+
+def forget_dead(folder: Path) -> None:
+    """Remove what runs left whose processes are no more. Never raises."""
+    for run in read_held(folder):
+        if life(run.process) is Life.DEAD:
+            forget(folder, run)
 
 
 def forget(folder: Path, run: HeldRun) -> None:

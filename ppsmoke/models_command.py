@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from ppsmoke import models
+from ppsmoke.cli_group import PlainCommand, PlainGroup
 from ppsmoke.errors import EnvironmentFault, ModelCorrupt, PpError, UsageError
 from ppsmoke.models import (
     ALIASES,
@@ -26,6 +27,7 @@ from ppsmoke.terminal import Terminal
 from ppsmoke.wording import columns, size
 
 models_app = typer.Typer(
+    cls=PlainGroup,
     rich_markup_mode="rich",
     help="List, fetch and remove models. Without a command: list.\n\n"
     "The cache is $PP_SMOKE_CACHE, else $XDG_CACHE_HOME/pp-smoke-run, else ~/.cache/pp-smoke-run.",
@@ -66,7 +68,7 @@ def without_command(context: typer.Context, verify: _Verify = False, as_json: _J
     return 0
 
 
-@models_app.command("list")
+@models_app.command("list", cls=PlainCommand)
 def list_command(verify: _Verify = False, as_json: _Json = False) -> int:
     """List the models that have a name, and the others in the cache.
 
@@ -84,7 +86,7 @@ def list_command(verify: _Verify = False, as_json: _Json = False) -> int:
     return ModelCorrupt.exit_status if verify and damaged else 0
 
 
-@models_app.command("fetch")
+@models_app.command("fetch", cls=PlainCommand)
 def fetch_command(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A name from the list, or an https:// address.")],
 ) -> int:
@@ -98,7 +100,7 @@ def fetch_command(
     return 0
 
 
-@models_app.command("remove")
+@models_app.command("remove", cls=PlainCommand)
 def remove_command(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A cached model, as the list names it.")],
 ) -> int:

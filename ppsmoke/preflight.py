@@ -18,7 +18,7 @@ from ppsmoke.plan import EdgePlan, RunPlan, build_plan, check_stage_count
 from ppsmoke.request import model_plan
 from ppsmoke.roles import layer_ranges, role_of
 from ppsmoke.stage_memory import StageMemory, stage_memory
-from ppsmoke.wording import columns, size
+from ppsmoke.wording import columns, shown_model, size
 
 _CGROUP = Path("/sys/fs/cgroup")
 
@@ -97,7 +97,8 @@ def describe_plan(options: RunOptions, *, free: int | None) -> list[str]:
         )
     total = sum(memory.total_bytes for memory in memories)
     return [
-        f"model        {plan.model.model_id}: {plan.model.num_layers} blocks, hidden size {plan.model.hidden_dim}",
+        f"model        {shown_model(plan.model.model_id)}: {plan.model.num_layers} blocks, "
+        f"hidden size {plan.model.hidden_dim}",
         f"request      {len(options.prompt_tokens)} prompt tokens, at most {plan.max_tokens} new, "
         f"context {options.context}",
         f"memory       {size(total)}" + ("" if free is None else f" of {size(free)} free"),

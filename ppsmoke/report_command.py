@@ -14,6 +14,7 @@ from ppsmoke.report.html import html_page
 from ppsmoke.report.source import read_story
 from ppsmoke.report.text import page
 from ppsmoke.report.trace import trace_json
+from ppsmoke.terminal import Terminal
 
 
 def report_command(directory: Path | None, *, as_json: bool, html: Path | None, trace: Path | None) -> int:
@@ -50,3 +51,4 @@ def _write(path: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise EnvironmentFault(f"{path} cannot be written: {error.strerror}", remedy="Choose another place.") from error
+    Terminal().line(f"wrote {path}")

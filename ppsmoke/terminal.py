@@ -132,12 +132,10 @@ class Terminal:
             with suppress(OSError):
                 self.console.print(Traceback.from_exception(type(error), error, error.__traceback__))
 
-    def bundle(self, directory: Path) -> None:
-        """Where all that is known of a run that failed lies, in one piece to copy, and what reads it. Also with
-        `quiet`."""
+    def run_directory(self, directory: Path) -> None:
+        """What reads the directory of a run that failed, in one piece to copy. Also with `quiet`."""
         self.finish()
-        self.console.say(escape(f"bundle: {directory}"))
-        self.console.say(escape(f"  to see what happened: pp-smoke-run report {shlex.quote(str(directory))}"))
+        self.console.say(escape(f"to see what happened: pp-smoke-run report {shlex.quote(str(directory))}"))
 
     # ---- the display of a run
 

@@ -65,6 +65,11 @@ def size(count: float) -> str:
     return f"{count:.1f} TB"
 
 
+def shown_model(model_id: str) -> str:
+    """A model as it is shown: of a file its name alone, the directory being nobody else's business."""
+    return Path(model_id).name if model_id.startswith("/") else model_id
+
+
 def short_path(path: Path) -> str:
     """The path, with ~ for the home directory."""
     home = Path.home()

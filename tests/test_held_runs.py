@@ -15,6 +15,7 @@ from ppsmoke.held_runs import (
     HeldRun,
     Mailbox,
     forget,
+    forget_dead,
     new_request,
     read_held,
     refusal,
@@ -137,3 +138,12 @@ def test_one_run_is_meant_or_the_user_is_asked_to_say_which() -> None:
         choose([RUN, OTHER], None)
     with pytest.raises(UsageError, match="no run pp-smoke-000000000000 is held"):
         choose([RUN], "pp-smoke-000000000000")
+
+
+def test_the_next_run_takes_away_what_killed_ones_left(tmp_path: Path) -> None:
+    folder = tmp_path / "held"
+    Mailbox(folder, RUN)
+    Mailbox(folder, replace(OTHER, process=replace(OTHER.process, started=OTHER.process.started - 1000)))
+    forget_dead(folder)
+    assert [path.name for path in folder.iterdir()] == [f"{RUN.run_id}.held.json"]
+    forget_dead(tmp_path / "none")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ppsmoke.errors import DeadlineExceeded, UsageError
-from ppsmoke.wording import columns, describe_error, sentence, short_path, size, wrap
+from ppsmoke.wording import columns, describe_error, sentence, short_path, shown_model, size, wrap
 
 
 def test_an_error_says_what_happened_what_to_do_and_shows_the_log() -> None:
@@ -79,3 +79,10 @@ def test_sentences_begin_with_a_capital_unless_they_begin_with_a_name(text: str,
 def test_a_home_that_is_the_root_shortens_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/")
     assert short_path(Path("/var/log")) == "/var/log"
+
+
+def test_of_a_models_path_only_the_files_name_is_shown() -> None:
+    assert shown_model("/home/ann/secret-customer/m.gguf") == "m.gguf"
+    assert [shown_model(x) for x in ("smollm2:135m", "stub:layers=6", "https://x.y/m.gguf", "")] == [
+        *("smollm2:135m", "stub:layers=6", "https://x.y/m.gguf", "")
+    ]

@@ -23,9 +23,10 @@ _NO_PLACE = frozenset((errno.EACCES, errno.EPERM, errno.EROFS))  # a container's
 class RunFolder:
     """A directory that no other run takes and none takes away, until it is closed or this process ends."""
 
-    def __init__(self, path: Path) -> None:
-        """Raises OSError."""
+    def __init__(self, path: Path, *, otherwise: str = "") -> None:
+        """`otherwise`: why it is not in the usual place. Raises OSError."""
         self.path = path
+        self.otherwise = otherwise
         self._held = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
         with suppress(OSError):  # not every file system has locks: then age alone protects it
             fcntl.flock(self._held, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -46,7 +47,7 @@ def check_chosen(chosen: Path) -> None:
         raise _unusable(chosen, error) from error
     if taken:
         raise UsageError(
-            f"the log directory {chosen} is not empty, and what is in it could be taken for this run's",
+            f"the run directory {chosen} is not empty, and what is in it could be taken for this run's",
             remedy="Give a new or an empty one with --log-dir.",
         )
 
@@ -74,15 +75,15 @@ def open_folder(run_id: str, chosen: Path | None, environ: Mapping[str, str]) ->
     return folder
 
 
-def _made(path: Path) -> RunFolder:
+def _made(path: Path, *, otherwise: str = "") -> RunFolder:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.mkdir(mode=0o700, exist_ok=True)
-    return RunFolder(path)
+    return RunFolder(path, otherwise=otherwise)
 
 
 def _temporary_folder(run_id: str, *, otherwise: EnvironmentFault) -> RunFolder:
     try:
-        return _made(Path(tempfile.gettempdir()) / f"pp-smoke-run-{run_id}")
+        return _made(Path(tempfile.gettempdir()) / f"pp-smoke-run-{run_id}", otherwise=otherwise.what)
     except OSError:
         raise otherwise from None
 
@@ -115,7 +116,7 @@ def is_held(path: Path) -> bool:
 
 def _unusable(path: Path, error: OSError) -> EnvironmentFault:
     return EnvironmentFault(
-        f"the log directory {path} cannot be made: {error.strerror}", remedy="Choose another with --log-dir."
+        f"the run directory {path} cannot be made: {error.strerror}", remedy="Choose another with --log-dir."
     )
 
 

@@ -106,6 +106,7 @@ def fold(state: DisplayState, event: RunEvent, now: float) -> DisplayState:
     match event:
         case PhaseEntered(phase, deadline_s):
             state = _idle(state, now) if phase == "Idle" else state
+            state = _stopping(state, now) if phase == "TearingDown" else state
             return replace(state, phase=phase, phase_since=now, phase_deadline_s=deadline_s)
         case StagePlaced(stage, host):
             return _with(state, stage, {"host": host})
@@ -148,6 +149,14 @@ def _idle(state: DisplayState, now: float) -> DisplayState:
     for stage in state.stages:
         if stage.state in (StageState.PREFILL, StageState.DECODING):
             state = _with(state, stage.index, _in(state, stage.index, StageState.READY, now))
+    return state
+
+
+def _stopping(state: DisplayState, now: float) -> DisplayState:
+    """Whatever a stage was at, it is at it no longer."""
+    for stage in state.stages:
+        if stage.state not in (StageState.STOPPED, StageState.FAILED):
+            state = _with(state, stage.index, _in(state, stage.index, StageState.STOPPING, now))
     return state
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import os
 import re
@@ -67,9 +68,10 @@ def parse_model(value: str) -> ModelRef:
         raise ModelNotFound(f"{value} is a folder, not a model", remedy="give the GGUF file itself")
     if value.lower().endswith(".gguf") or os.sep in value:
         raise ModelNotFound(f"there is no model file {value}")
+    near = difflib.get_close_matches(value.lower(), ALIASES, n=1)
     raise UsageError(
         f"there is no model {value!r}: it is neither a known name nor a file",
-        remedy=_NAMES,
+        remedy=f"Did you mean {near[0]}? The {_NAMES}" if near else f"The {_NAMES}",
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -134,7 +135,7 @@ class ChildNode:
             f"stage {self.stage_index}'s node {describe_exit(status)}",
             stage=self.stage_index,
             log_tail=self.log_tail(),
-            remedy=f"Its log is {self.log_path}.",
+            remedy=_remedy(status, self.log_path),
         )
 
     def log_tail(self) -> list[str]:
@@ -181,6 +182,15 @@ class ChildNode:
 def describe_exit(status: int) -> str:
     """An exit status in words: 'exited with status 1', 'was killed by SIGKILL'."""
     return f"exited with status {status}" if status >= 0 else f"was killed by {signal_name(-status)}"
+
+
+def _remedy(status: int, log_path: Path) -> str:
+    if status == -signal.SIGKILL:
+        return (
+            "Mostly the kernel does that when memory runs out (dmesg tells): free some, use a smaller model or a lower "
+            "--context, and run it again."
+        )
+    return f"Run it again; if it comes back, its log tells more: {log_path}"
 
 
 def _session(leader: int) -> list[psutil.Process]:

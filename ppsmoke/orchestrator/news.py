@@ -54,9 +54,9 @@ def stage_fault_error(message: StageFault, node_log: Sequence[str]) -> PpError:
 
 
 def waiting_line(stages: Iterable[int], doing: Mapping[int, str], otherwise: Iterable[str]) -> str:
-    """'waiting for stage 0, 1 loading; stage 2 compiling', or for what else is awaited when no stage is."""
+    """'waiting for stages 0, 1: loading; stage 2: compiling', or for what else is awaited when no stage is."""
     by_doing: dict[str, list[str]] = {}
     for index in sorted(stages):
         by_doing.setdefault(doing.get(index, "preparing"), []).append(str(index))
-    parts = [f"stage {', '.join(indices)} {what}" for what, indices in by_doing.items()]
+    parts = [f"stage{'s' if indices[1:] else ''} {', '.join(indices)}: {what}" for what, indices in by_doing.items()]
     return "waiting for " + "; ".join(parts or otherwise)

@@ -400,7 +400,7 @@ class ChainRun(MeshEvents):
             self._happenings.member(before, member)
         if member.state in ("alive", "suspect") or index is None or self._cluster.planned_stage(member.node_id) is None:
             return
-        remedy = f"Its log is in {self._options.log_dir}."
+        remedy = f"Run it again; if it comes back, the log in {self._options.log_dir} tells more."
         if member.state == "dead":
             # It cannot answer a StopRun any more, so nothing waits for its answer.
             self._lost.add(index)

@@ -36,7 +36,7 @@ class WaitingNews:
         self.show()
 
     def of(self, stages: Iterable[int]) -> str:
-        """'waiting for stage 1 loading'"""
+        """'waiting for stage 1: loading'"""
         return waiting_line(stages, self._doing, ())
 
     def show(self) -> None:

@@ -20,7 +20,7 @@ from ppsmoke.report.numbers import milliseconds, seconds, whole_seconds
 from ppsmoke.report.story import Story
 from ppsmoke.report.text import machine_row, page, verdicts
 from ppsmoke.run_events import TokenArrived
-from ppsmoke.wording import member_name
+from ppsmoke.wording import member_name, shown_model
 
 _STAGE_HEAD = ("stage", "blocks", "device", "host", "boot", "load", "compile", "ready")
 
@@ -115,7 +115,7 @@ def _part(name: str) -> str:
 
 
 def _title(a: Analysis) -> str:
-    return f"Run {a.run_id[:8] or '-'}: {a.model_id or '-'} in {a.stage_count} stages"
+    return f"Run {a.run_id[:8] or '-'}: {shown_model(a.model_id) or '-'} in {a.stage_count} stages"
 
 
 def _under(a: Analysis) -> str:

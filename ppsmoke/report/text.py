@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from ppsmoke.report.analysis import Analysis, EdgeFigures, MachineFigures, StageFigures
 from ppsmoke.report.numbers import milliseconds, percent, seconds, whole_seconds
 from ppsmoke.run_events import MemberSeen
-from ppsmoke.wording import columns, sentence
+from ppsmoke.wording import columns, sentence, shown_model
 
 WIDTH = 80
 _MEMBER_LINES = 8
@@ -39,7 +39,7 @@ def page(analysis: Analysis) -> list[str]:
 
 
 def _head(a: Analysis) -> Iterator[str]:
-    parts = [f"run {a.run_id[:8] or '-'}", a.model_id or "-", f"{a.stage_count} stages"]
+    parts = [f"run {a.run_id[:8] or '-'}", shown_model(a.model_id) or "-", f"{a.stage_count} stages"]
     parts += [f"{a.prompt_tokens} prompt tokens"] if a.prompt_tokens else []
     parts += ["on rented machines"] if a.remote else []
     yield from _wrapped("  ".join(parts))

@@ -303,7 +303,7 @@ def _why_not(name: str, mode: str) -> str:
     if mode == "redeploy":
         return "has no place beside --redeploy: no run is begun"
     if name in _TEARDOWN_ONLY:
-        return "belongs to --teardown"
+        return "belongs to --teardown" + (" and --redeploy" if name == "label" else "")
     if mode == "seed":
         return "is about renting, and --seed rents nothing"
     return f"has no place beside --vastai: {_LOCAL_ONLY[name]}"

@@ -217,7 +217,10 @@ def is_web_address(url: str) -> bool:
 
 def _checked_url(url: str) -> str:
     if not is_web_address(url):
-        raise UsageError(f"{url!r} is not the address of a web service")
+        remedy = "Correct --vast-url."
+        if "://" not in url:
+            remedy = f"Put http:// in front for a service of this machine (http://{url}), else https://."
+        raise UsageError(f"{url!r} is not the address of a web service", remedy=remedy)
     if not is_private(url):
         raise UsageError(
             f"{url} is not protected on the way, and the key would be readable", remedy="Use an https address."

@@ -231,7 +231,7 @@ class RentedNodes:
     def _machine_lost(self, stage: int, reason: str) -> None:
         self._lost.add(stage)
         what = f"stage {stage}: its machine failed: {reason}"
-        remedy = f"Its log is in {self._options.log_dir}."
+        remedy = f"Run it again, on another machine; its log is in {self._options.log_dir}."
         self._news.node_ended(stage, HostFailed(what, stage=stage, remedy=remedy))
 
     # ---- helpers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -16,6 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
+from ppsmoke import doctor_checks
 from ppsmoke.doctor import Check, describe, run_check
 from ppsmoke.doctor_checks import PINNED, Finding, Status, options_finding, vast_key_finding
 from ppsmoke.doctor_probe import ProbeProcess, compiler_finding, device_finding
@@ -263,3 +265,14 @@ def test_options_that_are_set_elsewhere_are_told_by_their_places(tmp_path: Path)
     found = options_finding({"PP_CONFIG": str(file), "HOME": str(tmp_path)})
     assert (found.status, found.remedy) == (Status.FAIL, "Did you mean seed?")
     assert options_finding({"HOME": str(tmp_path)}).found.startswith("none")
+
+
+def test_a_state_folder_that_may_not_be_written_to_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run takes the temporary folder then; with any other trouble it ends."""
+    for number, status in ((errno.EROFS, Status.WARN), (errno.EACCES, Status.WARN), (errno.ENOSPC, Status.FAIL)):
+        said = os.strerror(number).lower()
+        monkeypatch.setattr(doctor_checks, "_why_not_writable", lambda _path, said=said: said)
+        finding = doctor_checks.check_logs()
+        assert finding.status is status
+        assert "--log-dir" in (finding.remedy or "")
+        assert ("--hold cannot work" in finding.found) == (status is Status.WARN)

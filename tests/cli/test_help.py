@@ -11,6 +11,7 @@ import typer
 
 from ppsmoke import __version__, cli
 from ppsmoke.cli_group import Invocation
+from ppsmoke.errors import UsageError
 from tests.cli.kit import environment, run_cli
 
 
@@ -53,3 +54,20 @@ def test_help_loads_neither_the_network_nor_a_model_reader() -> None:
     code = "import sys, ppsmoke.cli; print('\\n'.join(sys.modules))"
     done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
     assert set(done.stdout.split()).isdisjoint(("iroh", "asyncio", "numpy", "httpx", "tokenizers", "jinja2"))
+
+
+@pytest.mark.parametrize("command", [(), ("doctor",), ("report",), ("models",), ("models", "list")])
+def test_a_flag_has_no_type(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    text = shown(capsys, monkeypatch, *command, "--help")
+    assert "--help" in text
+    assert "<bool>" not in text
+
+
+def test_completion_says_what_it_edits_and_takes_no_shells_name(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "startup file" in shown(capsys, monkeypatch, "--help-all")
+    with pytest.raises(UsageError, match="--show-completion takes no value"):
+        shown(capsys, monkeypatch, "--show-completion", "csh")

@@ -116,6 +116,8 @@ def test_an_error_names_the_place_of_the_value(
     with pytest.raises(UsageError) as caught:
         run(*arguments, config=config, **variables)
     assert says in caught.value.what
+    if "not a whole number" in says:
+        assert caught.value.remedy == "Set it to a whole number there."
 
 
 def test_a_relays_token_that_is_set_elsewhere_waits_for_a_relay(run: Run) -> None:

@@ -142,3 +142,11 @@ def test_what_concerns_no_stage_of_the_run_changes_nothing() -> None:
         MemberSeen(2, 1, "dead", 3),
     ):
         assert fold(state, event, 9.0) == state
+
+
+def test_while_everything_is_given_back_no_stage_compiles_any_more() -> None:
+    state = fold(told(LOCAL, PREPARING), PhaseEntered("TearingDown"), 9.0)
+    assert {stage.state for stage in state.stages} == {StageState.STOPPING}
+    late = fold(state, StageDoing(0, StageState.COMPILING, "", 1, 2, "kernels"), 9.5)
+    assert late.stages[0].state is StageState.STOPPING
+    assert fold(state, StageDoing(0, StageState.STOPPED), 9.5).stages[0].state is StageState.STOPPED

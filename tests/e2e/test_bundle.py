@@ -52,7 +52,7 @@ def test_a_run_leaves_all_that_is_known_of_it(box: Box) -> None:
         if stage > 0:
             before = arrivals[stage - 1, sequence]
             assert span.step.arrived >= before.step.done - span.within - before.within
-    assert "bundle:" not in done.err
+    assert "pp-smoke-run report" not in done.err
 
 
 def test_a_run_that_is_killed_leaves_what_was_written_until_then(box: Box) -> None:
@@ -79,7 +79,7 @@ def test_a_run_that_is_interrupted_says_where_all_of_it_lies(box: Box) -> None:
     done = run.end()
     assert done.status == 130
     bundle = left_by(box)
-    assert f"bundle: {bundle.directory}" in done.err
+    assert f"to see what happened: pp-smoke-run report {bundle.directory}" in done.err
     assert bundle.run is not None
     assert (bundle.run["exit_status"], bundle.run["error"]["code"]) == (130, "interrupted")
     assert [event.code for _, event in bundle.of_kind(ErrorSeen)] == ["interrupted"]

@@ -93,6 +93,7 @@ def test_json_is_an_object_a_line_and_the_runs_own_at_the_end(box: Box) -> None:
         if prompt is None:
             assert set(body) == {"prompt", "error"}
             assert body["error"]["message"] == "the prompt is empty"
+            assert "Type some text" in body["error"]["remedy"]
             continue
         assert set(body) == {*("prompt", "prompt_tokens", "tokens", "text", "finish_reason", "ttft_s", "decode_tok_s")}
         assert body["tokens"] == stub_ids(prompt, 6, MODEL)

@@ -32,6 +32,7 @@ def test_a_killed_node(box: Box, stage: int, phase: str) -> None:
     run.strike(run.node(stage))
     done = run.end()
     assert_noticed(done, box, f"stage {stage}'s node was killed by SIGKILL")
+    assert "fix: Mostly the kernel does that when memory runs out" in done.err
 
 
 @pytest.mark.parametrize(("stage", "phase"), node_by_node(PHASES[1:]))

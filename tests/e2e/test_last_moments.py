@@ -106,7 +106,7 @@ def test_a_prompt_that_is_no_text(box: Box, option: str) -> None:
 
 def test_a_log_directory_with_something_in_it(box: Box) -> None:
     (box.root / "logs" / "stage-1.log").mkdir(parents=True)
-    box.run("--seed", "--model", STUB, "--log-dir", str(box.root / "logs")).refused(2, "log directory", "not empty")
+    box.run("--seed", "--model", STUB, "--log-dir", str(box.root / "logs")).refused(2, "run directory", "not empty")
 
 
 @pytest.mark.parametrize("streams", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-", "2>/dev/full", ">/dev/full"])

@@ -42,6 +42,8 @@ def refuse(box: Box, status: int, *arguments: str, says: tuple[str, ...]) -> Don
         (("--seed", "--budget", "soon", *STUB), ("--budget", "soon")),
         (("--seed", "--token-timeout", "nan", *STUB), ("--token-timeout",)),
         (("--seed", "--no-such-flag", *STUB), ("--no-such-flag",)),
+        (("--seed", "--num-stage", "3", *STUB), ("No such option: --num-stage", "Did you mean --num-stages?")),
+        (("--seed", "--model", "smolm2:135m"), ("there is no model 'smolm2:135m'", "Did you mean smollm2:135m?")),
         (("--seed", *STUB[:1]), ("--model", "argument")),
         (("nonsense",), ("nonsense",)),
         (("--seed", "--prompt", "", *STUB), ("the prompt is empty",)),
@@ -134,7 +136,7 @@ def test_a_stage_that_does_not_fit_into_memory(box: Box, tiny: Path) -> None:
 
 def test_a_log_directory_that_cannot_be_made(box: Box) -> None:
     (box.root / "file").write_text("")
-    refuse(box, 3, "--seed", *STUB, "--log-dir", str(box.root / "file" / "logs"), says=("log directory", "file/logs"))
+    refuse(box, 3, "--seed", *STUB, "--log-dir", str(box.root / "file" / "logs"), says=("run directory", "file/logs"))
 
 
 def test_a_device_this_machine_does_not_have(box: Box, tiny: Path) -> None:
@@ -142,7 +144,9 @@ def test_a_device_this_machine_does_not_have(box: Box, tiny: Path) -> None:
     done = box.run("--seed", "--model", str(tiny), "--device", "NONSENSE", "--max-tokens", "2")
     assert done.status in (2, 3), done.err
     assert len(done.errors) == 1
-    assert "NONSENSE" in done.errors[0]
+    assert "has no device NONSENSE" in done.errors[0]
+    assert "ModuleNotFoundError" not in done.err
+    assert "name a device it has" in done.err.lower()
     assert "Traceback" not in done.err
 
 

@@ -68,5 +68,5 @@ def test_a_stage_that_the_reason_names_is_not_named_twice() -> None:
 
 def test_the_waiting_line_groups_stages_by_what_they_do() -> None:
     line = waiting_line({0, 1, 3}, {0: "loading", 3: "loading"}, ())
-    assert line == "waiting for stage 0, 3 loading; stage 1 preparing"
+    assert line == "waiting for stages 0, 3: loading; stage 1: preparing"
     assert waiting_line((), {}, ["pp-entry"]) == "waiting for pp-entry"

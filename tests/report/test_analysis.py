@@ -208,7 +208,7 @@ def test_a_wait_that_ended_the_run_is_told_with_who_was_missing(tmp_path: Path) 
     recipe = Recipe(compile={2: 1000.0})
     made = begin(recipe)
     prepare(recipe, made, without=frozenset({2}))
-    what = "preparing the stages took longer than 600 s, waiting for stage 2 compiling"
+    what = "preparing the stages took longer than 600 s, waiting for stage 2: compiling"
     remedy = "Raise --ready-timeout, or see the logs in /somewhere."
     fail(recipe, made, 600.5, ErrorSeen("deadline_exceeded", what, remedy, 2, "preparing the stages"))
     end = analysed(made, tmp_path).ending
@@ -251,7 +251,7 @@ def test_the_budget_that_ran_out(tmp_path: Path) -> None:
     recipe = Recipe(load={0: 100.0})
     made = begin(recipe)
     prepare(recipe, made, without=frozenset({0}))
-    what = "the budget of 5 s is spent in preparing the stages, waiting for stage 0 loading"
+    what = "the budget of 5 s is spent in preparing the stages, waiting for stage 0: loading"
     fail(recipe, made, 5.0, ErrorSeen("deadline_exceeded", what, "Raise --budget, or see", 0, "preparing the stages"))
     assert analysed(made, tmp_path).ending.sentence == (
         "the budget ran out in preparing the stages after 5.0 s (--budget); missing: stage 0, loading for 4.5 s"

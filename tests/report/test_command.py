@@ -19,7 +19,7 @@ def test_the_page_the_browser_page_and_the_trace(tmp_path: Path) -> None:
     bundle = make(Recipe(compute={2: 0.006})).write(tmp_path / "a bundle")
     html, trace = tmp_path / "out.html", tmp_path / "trace.json"
     done = run_cli(environment(tmp_path), "report", str(bundle), "--html", str(html), "--trace", str(trace))
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stderr) == (0, f"wrote {html}\nwrote {trace}\n")
     assert "Stage 2 computes 39 % of a token's time" in done.stdout
     assert html.read_text().startswith("<!DOCTYPE html>")
     assert json.loads(trace.read_text())["traceEvents"]

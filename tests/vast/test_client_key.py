@@ -74,6 +74,12 @@ def test_an_address_that_would_show_the_key_is_refused(url: str, says: str) -> N
         VastClient(ApiKey(KEY, "test"), base_url=url)
 
 
+def test_an_address_without_its_scheme_is_given_back_with_one() -> None:
+    with pytest.raises(UsageError) as caught:
+        VastClient(ApiKey(KEY, "test"), base_url="127.0.0.1:8080")
+    assert "http://127.0.0.1:8080" in (caught.value.remedy or "")
+
+
 def test_this_machine_may_be_asked_without_protection() -> None:
     async def run() -> None:
         async with VastClient(ApiKey(KEY, "test"), base_url="http://127.0.0.1:8080/"):

@@ -26,7 +26,7 @@ def given(*names: str) -> dict[str, str]:
         (("seed", "vast_url"), "--vast-url is about renting"),
         (("seed", "relay_token"), "--relay-token is for relays of your own"),
         (("vastai", "relay_token"), "--relay-token is for relays of your own"),
-        (("seed", "label"), "--label belongs to --teardown"),
+        (("seed", "label"), "--label belongs to --teardown and --redeploy"),
         (("vastai", "everything"), "--everything belongs to --teardown"),
         (("vastai", "verify"), "--verify has no place beside --vastai"),
         (("vastai", "boot_timeout"), "--boot-timeout has no place beside --vastai"),

@@ -125,7 +125,7 @@ def test_a_run_that_fails_tells_why_leaves_no_machine_and_no_secret(tmp_path: Pa
         assert_no_secrets(shop, said)
         assert_no_other_spelling(shop, said)
         (folder,) = (home / "state" / "pp-smoke-run" / "runs").iterdir()
-        assert f"bundle: {folder}" in said.err
+        assert f"pp-smoke-run report {folder}" in said.err
         bundle = read_bundle(folder)
         assert bundle.run is not None
         assert bundle.run["error"] == body["error"]

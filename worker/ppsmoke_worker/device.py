@@ -62,6 +62,11 @@ def prepare_device(wanted: str | None, env: MutableMapping[str, str]) -> DeviceS
     return DeviceSettings(name, compiler, reason)
 
 
+def no_such_device(name: str) -> DeviceUnavailable:
+    """The error where tinygrad has no module for a device."""
+    return DeviceUnavailable(f"tinygrad has no device {name}", remedy="name a device it has, as CPU or CUDA")
+
+
 def is_cpu(name: str) -> bool:
     return name.split(":")[0].upper() == "CPU"
 

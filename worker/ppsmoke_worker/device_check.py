@@ -7,7 +7,7 @@ from typing import Any
 from tinygrad import Tensor
 
 from ppsmoke.errors import CompilerUnavailable, DeviceUnavailable, PpError
-from ppsmoke_worker.device import DeviceSettings
+from ppsmoke_worker.device import DeviceSettings, no_such_device
 
 
 def check_device(settings: DeviceSettings, dtype: Any) -> None:
@@ -18,6 +18,8 @@ def check_device(settings: DeviceSettings, dtype: Any) -> None:
         problem = "it computes wrong sums"
     except PpError:
         raise
+    except ModuleNotFoundError as error:
+        raise no_such_device(settings.name) from error
     except Exception as error:
         problem = f"{type(error).__name__}: {error}"
         if settings.compiler is not None:

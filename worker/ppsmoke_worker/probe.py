@@ -21,7 +21,7 @@ from typing import Any
 
 from ppsmoke.errors import CompilerUnavailable, DeviceUnavailable, PpError
 from ppsmoke_worker.channel import die_with
-from ppsmoke_worker.device import DeviceSettings, prepare_device
+from ppsmoke_worker.device import DeviceSettings, no_such_device, prepare_device
 
 _VERSION_S = 30.0
 
@@ -87,9 +87,7 @@ def _run_kernel(settings: DeviceSettings) -> None:
     except PpError:
         raise
     except ModuleNotFoundError as error:
-        raise DeviceUnavailable(
-            f"tinygrad cannot use {settings.name}: {error}", remedy="name a device it has, as CPU or CUDA"
-        ) from error
+        raise no_such_device(settings.name) from error
     except Exception as error:
         traceback.print_exc(file=sys.stderr)
         problem = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
