@@ -87,10 +87,10 @@ class OptionsGroup(TyperGroup):
         if ctx.resilient_parsing or not isinstance(invocation, Invocation):
             return super().parse_args(ctx, args)
         written, rest, _ = self.make_parser(ctx).parse_args(list(args))
-        for name in _COMPLETION if rest else ():
-            if written.get(name):
+        for completion in _COMPLETION if rest else ():
+            if written.get(completion):
                 raise UsageError(
-                    f"--{name.replace('_', '-')} takes no value, and {rest[0]!r} is none of its business",
+                    f"--{completion.replace('_', '-')} takes no value, and {rest[0]!r} is none of its business",
                     remedy="Call it from the shell it is for: bash, zsh, fish or PowerShell.",
                 )
         if rest or any(written.get(name) for name in _NOT_SETTINGS - {"config"}):
@@ -152,7 +152,8 @@ class OptionsGroup(TyperGroup):
         for parameter in rare:
             parameter.hidden = True  # type: ignore[attr-defined]
         for parameter in self.params:
-            parameter.help = _COMPLETION.get(str(parameter.name), parameter.help)  # type: ignore[attr-defined]
+            if parameter.name in _COMPLETION:
+                parameter.help = _COMPLETION[parameter.name]  # type: ignore[attr-defined]
         hide_types_of_flags(self.get_params(ctx))
         try:
             super().format_help(ctx, formatter)

@@ -42,8 +42,6 @@ def refuse(box: Box, status: int, *arguments: str, says: tuple[str, ...]) -> Don
         (("--seed", "--budget", "soon", *STUB), ("--budget", "soon")),
         (("--seed", "--token-timeout", "nan", *STUB), ("--token-timeout",)),
         (("--seed", "--no-such-flag", *STUB), ("--no-such-flag",)),
-        (("--seed", "--num-stage", "3", *STUB), ("No such option: --num-stage", "Did you mean --num-stages?")),
-        (("--seed", "--model", "smolm2:135m"), ("there is no model 'smolm2:135m'", "Did you mean smollm2:135m?")),
         (("--seed", *STUB[:1]), ("--model", "argument")),
         (("nonsense",), ("nonsense",)),
         (("--seed", "--prompt", "", *STUB), ("the prompt is empty",)),
@@ -56,6 +54,19 @@ def refuse(box: Box, status: int, *arguments: str, says: tuple[str, ...]) -> Don
 )
 def test_usage_errors(box: Box, arguments: tuple[str, ...], says: tuple[str, ...]) -> None:
     refuse(box, 2, *arguments, says=says)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says", "fix"),
+    [
+        (("--num-stage", "3", *STUB), "No such option: --num-stage [usage]", "Did you mean --num-stages? See "),
+        (("--model", "smolm2:135m"), "There is no model 'smolm2:135m'", "Did you mean smollm2:135m?"),
+    ],
+)
+def test_what_is_nearly_right_is_asked_for(box: Box, arguments: tuple[str, ...], says: str, fix: str) -> None:
+    done = refuse(box, 2, "--seed", *arguments, says=(says,))
+    assert f"  fix: {fix}" in done.err
+    assert "--image" not in done.err
 
 
 def test_nothing_at_all_says_in_a_few_lines_what_is_missing(box: Box) -> None:
