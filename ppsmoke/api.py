@@ -129,7 +129,9 @@ def _run(
     view = _Listener(recorder, on_text, on_event)
     result = empty_result(command, run_id)
     try:
-        result = asyncio.run(LocalRun(options, view).execute())
+        run = LocalRun(options, view)
+        view.end = run.output_gone
+        result = asyncio.run(run.execute())
         result.times.model = prepared
         if command.verify and result.error is None and result.finish_reason is not None:
             _verify(options, result, silent)
@@ -193,7 +195,7 @@ def _signals_restored() -> Iterator[None]:
 
 
 class _Listener:
-    """See View. What a callback raises is kept in `failure`, and ends the run with its next piece of text."""
+    """See View. What a callback raises is kept in `failure`; `end` then ends the run, or OutputGone does."""
 
     def __init__(
         self,
@@ -205,6 +207,7 @@ class _Listener:
         self._on_text = on_text
         self._on_event = on_event
         self.failure: BaseException | None = None
+        self.end: Callable[[], None] = lambda: None
 
     def line(self, text: str) -> None:
         self.happened(NoteMade(text))
@@ -232,3 +235,4 @@ class _Listener:
                 self._on_event(event)
             except BaseException as error:
                 self.failure = error
+                self.end()

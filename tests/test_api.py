@@ -19,7 +19,7 @@ import pytest
 from ppsmoke import PpError, RunResult, run_local
 from ppsmoke.errors import BadStageCount, UsageError, WorkerFailed
 from ppsmoke.orchestrator.options import Deadlines
-from ppsmoke.run_events import RunEvent, StageIsReady, TokenArrived
+from ppsmoke.run_events import RunBegan, RunEvent, StageIsReady, TokenArrived
 from tests.e2e.kit import stub_text
 
 MODEL = "stub:layers=8"
@@ -122,6 +122,21 @@ def test_what_a_callback_raises_ends_the_run_in_order_and_comes_out(kind: type[B
     with pytest.raises(kind, match="enough"):
         run_local(model=f"{MODEL},step_ms=50", max_tokens=500, on_text=enough)
     assert "membership" not in [thread.name for thread in threading.enumerate()]
+
+
+@pytest.mark.parametrize("early", [RunBegan, StageIsReady])
+def test_what_a_callback_for_events_raises_ends_the_run_before_its_first_text(
+    early: type[RunEvent], tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+
+    def enough(event: RunEvent) -> None:
+        if isinstance(event, early):
+            raise LookupError("enough")
+
+    with pytest.raises(LookupError, match="enough"):
+        run_local(model=f"{MODEL},step_ms=50", max_tokens=500, log_dir=folder, on_event=enough)
+    assert json.loads((folder / "run.json").read_text())["tokens"] == []
 
 
 def test_ctrl_c_is_a_keyboard_interrupt() -> None:

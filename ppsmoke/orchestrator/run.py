@@ -182,6 +182,10 @@ class ChainRun(MeshEvents):
             dispatch=self._dispatch,
         )
 
+    def output_gone(self) -> None:
+        """Nobody wants the run any more: it ends in order, at once. From inside what it tells its view, too."""
+        self._loop.call_soon_threadsafe(self._dispatch, machine.OutputClosed())
+
     def _begin_budget(self) -> None:
         budget = self._options.deadlines.budget
         if budget is not None:

@@ -146,21 +146,17 @@ def test_a_fetch_that_is_ended_leaves_its_successor_alone(monkeypatch: pytest.Mo
         async def end(self) -> None:
             self.ended = True
 
-    made: list[Idle] = []
+    made = [Idle(), Idle()]
+    waiting = iter(made)
 
     async def begin(_module: str) -> Idle:
-        made.append(Idle())
-        return made[-1]
+        return next(waiting)
 
     async def run() -> None:
         fetch = fetch_of(0, 2)
         first = asyncio.create_task(fetch.of_stage("m", 60))
-        while not made:
-            await asyncio.sleep(0)
         await made[0].asked.wait()
         second = asyncio.create_task(fetch.of_layers("m", 0, 1, 60))
-        while len(made) < 2:
-            await asyncio.sleep(0)
         await made[1].asked.wait()
         first.cancel()
         with pytest.raises(asyncio.CancelledError):
