@@ -7,6 +7,7 @@ end the run in order while it goes on; in another thread no signal is touched.
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import secrets
@@ -110,8 +111,12 @@ def run_local(
         log_dir=Path(log_dir) if log_dir is not None else None,
         deadlines=deadlines or Deadlines(),
     )
-    with _signals_restored():
-        return _run(command, on_text, on_event)
+    try:
+        with _signals_restored():
+            return _run(command, on_text, on_event)
+    finally:
+        # The network library closes its sockets when the last object of a run's is freed, and they refer to each other.
+        gc.collect()
 
 
 def _run(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import signal
@@ -20,7 +21,7 @@ from ppsmoke import PpError, RunResult, run_local
 from ppsmoke.errors import BadStageCount, UsageError, WorkerFailed
 from ppsmoke.orchestrator.options import Deadlines
 from ppsmoke.run_events import RunBegan, RunEvent, StageIsReady, TokenArrived
-from tests.e2e.kit import stub_text
+from tests.e2e.kit import stub_text, wait_until
 
 MODEL = "stub:layers=8"
 
@@ -53,6 +54,26 @@ def test_it_gives_the_text_and_prints_nothing(capfd: pytest.CaptureFixture[str],
     assert sum(isinstance(event, StageIsReady) for event in events) == 3
     assert capfd.readouterr() == ("", "")
     assert json.loads((folder / "run.json").read_text())["text"] == result.text
+
+
+def test_runs_leave_no_file_open() -> None:
+    def open_files() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    def raise_early(_event: RunEvent) -> None:
+        raise LookupError
+
+    run_local(model=MODEL, max_tokens=2)  # what a process opens once
+    before = open_files()
+    gc.disable()
+    try:
+        run_local(model=MODEL, max_tokens=2)
+        with pytest.raises(LookupError):
+            run_local(model=MODEL, max_tokens=2, on_event=raise_early)
+        run_local(model=MODEL, max_tokens=2)
+    finally:
+        gc.enable()
+    wait_until("the end of the network's sockets", lambda: open_files() <= before, 10.0)
 
 
 def test_the_callers_handlers_of_signals_stay() -> None:
