@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from ppsmoke.errors import PpError
 from ppsmoke.signals import signals_held
@@ -41,23 +42,34 @@ def export_run(
         warn(f"spans were not exported: {protocol} is not spoken here, only {_HTTP}")
         return
     failed: list[str] = []
-    export = threading.Thread(target=_guarded, args=(directory, failed), name="telemetry", daemon=True)
+    address = next((environ[name] for name in _ENDPOINTS if environ.get(name)), "")
+    export = threading.Thread(target=_guarded, args=(directory, address, failed), name="telemetry", daemon=True)
     with signals_held():
         export.start()
     export.join(within_s)
     if export.is_alive():
-        warn(f"spans were not exported: the collector did not take them within {within_s:g} s")
+        warn(f"spans were not exported: {collector(address)} gave no answer within {within_s:g} s")
     elif failed:
         warn(f"spans were not exported: {failed[0]}")
 
 
-def _guarded(directory: Path, failed: list[str]) -> None:
+def collector(address: str) -> str:
+    """The host and port of an endpoint's address in words, and nothing else of it, which may hold credentials."""
+    try:
+        parts = urlsplit(address)
+        host, port = parts.hostname, parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+    except ValueError:
+        host, port = None, None
+    return f"the collector at {host}:{port}" if host and port else "the collector, whose address is none,"
+
+
+def _guarded(directory: Path, address: str, failed: list[str]) -> None:
     try:
         # Loaded only here: few runs want it, and it brings the whole report and the library along.
-        import_module("ppsmoke.report.otlp").send_spans(directory, timeout_s=EXPORT_S)
+        import_module("ppsmoke.report.otlp").send_spans(directory, collector(address), timeout_s=EXPORT_S)
     except ImportError:
         failed.append("the libraries are missing; pip install 'pp-smoke-run[otel]'")
     except PpError as error:
         failed.append(error.what)
-    except Exception as error:  # of a library, about a collector: nothing of the run
-        failed.append(f"{type(error).__name__}: {error}")
+    except Exception as error:  # of a library, about a collector: its words may repeat the address
+        failed.append(f"{type(error).__name__} while they were sent to {collector(address)}")

@@ -17,8 +17,10 @@ from ppsmoke.report.spans import Span, run_spans
 _BATCH = 1000
 
 
-def send_spans(directory: Path, *, timeout_s: float) -> None:
+def send_spans(directory: Path, collector: str, *, timeout_s: float) -> None:
     """Send those of the run whose bundle this is to where the standard variables point; `timeout_s` a request.
+
+    `collector`: who that is, for errors.
 
     Raises ImportError without the extra, PpError where they cannot be made or are not taken.
     """
@@ -33,11 +35,17 @@ def send_spans(directory: Path, *, timeout_s: float) -> None:
         raise PpError("the run's files do not say when it began")
     make = _maker(story.run_id, story.began_unix_s)
     spans = [make(span) for span in run_spans(story, analyse(story))]
-    exporter = exporters.OTLPSpanExporter(timeout=timeout_s)
+    # The exporter says no more than that it failed.
+    statuses: list[int] = []
+    session = import_module("requests").Session()
+    session.hooks["response"].append(lambda response, **_: statuses.append(response.status_code))
+    exporter = exporters.OTLPSpanExporter(timeout=timeout_s, session=session)
     try:
         for first in range(0, len(spans), _BATCH):
             if exporter.export(spans[first : first + _BATCH]) is not results.SUCCESS:
-                raise PpError("the collector refused them or does not answer")
+                if statuses:
+                    raise PpError(f"{collector} refused them with status {statuses[-1]}")
+                raise PpError(f"{collector} does not answer")
     finally:
         exporter.shutdown()
 

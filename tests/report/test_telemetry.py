@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -67,13 +68,49 @@ def test_without_the_variable_nothing_is_loaded_or_sent(tmp_path: Path, monkeypa
 def test_a_collector_that_refuses_costs_one_line(collector: Collector, tmp_path: Path) -> None:
     collector.status = 400
     (warning,) = exported(make(Recipe()).write(tmp_path), {ENDPOINT: collector.address})
-    assert warning == "spans were not exported: the collector refused them or does not answer"
+    where = f"127.0.0.1:{collector.server_port}"
+    assert warning == f"spans were not exported: the collector at {where} refused them with status 400"
+
+
+def test_a_collector_that_is_not_there_is_named_without_its_credentials(
+    collector: Collector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as taken:  # bound, and nobody listens
+        taken.bind(("127.0.0.1", 0))
+        where = f"127.0.0.1:{taken.getsockname()[1]}"
+        address = f"http://somebody:hush@{where}/p?key=hush"
+        monkeypatch.setenv(ENDPOINT, address)
+        (warning,) = exported(make(Recipe()).write(tmp_path), {ENDPOINT: address})
+    assert warning == f"spans were not exported: the collector at {where} does not answer"
+
+
+@pytest.mark.parametrize(
+    ("address", "where"),
+    [
+        ("http://somebody:hush@host.example:4318/p?key=hush", "at host.example:4318"),
+        ("https://hush@host.example", "at host.example:443"),
+        ("http://host.example:hush", "whose address is none"),
+        ("hush", "whose address is none"),
+    ],
+)
+def test_what_a_library_says_of_a_failure_is_not_shown(
+    address: str, where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise ValueError(f"{address} is wrong")
+
+    monkeypatch.setattr(otlp, "send_spans", fail)
+    (warning,) = exported(tmp_path, {ENDPOINT: address})
+    assert "ValueError" in warning
+    assert where in warning
+    assert "hush" not in warning
 
 
 def test_a_collector_that_hangs_is_given_up(collector: Collector, tmp_path: Path) -> None:
     collector.free.clear()
     (warning,) = exported(make(Recipe()).write(tmp_path), {ENDPOINT: collector.address}, within_s=0.5)
-    assert warning == "spans were not exported: the collector did not take them within 0.5 s"
+    where = f"127.0.0.1:{collector.server_port}"
+    assert warning == f"spans were not exported: the collector at {where} gave no answer within 0.5 s"
 
 
 def test_the_missing_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
