@@ -127,11 +127,10 @@ class OptionsGroup(TyperGroup):
             return settings  # which is an error, and not the settings'
         return {name: setting for name, setting in settings.items() if has_place(name, modes[0])}
 
-    def settings_elsewhere(self, ctx: Any, environ: Mapping[str, str]) -> list[str]:
-        """The places of all options that are set in the environment and the config file. Raises UsageError."""
+    def settings_elsewhere(self, ctx: Any, environ: Mapping[str, str]) -> list[Settings]:
+        """What is set in the environment, and in the config file. Raises UsageError."""
         shapes = option_shapes(self.get_params(ctx))
-        layers = (environment_settings(shapes, environ), self._config(shapes, Invocation(environ), None))
-        return [setting.origin for layer in layers for setting in layer.values()]
+        return [environment_settings(shapes, environ), self._config(shapes, Invocation(environ), None)]
 
     def _config(self, shapes: Sequence[OptionShape], invocation: Invocation, written: str | None) -> Settings:
         chosen = written or invocation.environ.get(_CONFIG_VARIABLE)

@@ -91,7 +91,7 @@ def _checks(probe: ProbeProcess) -> Iterator[Check]:
     yield Check("compiler", PROBE_S + _QUICK_S, lambda: compiler_finding(probe.report()))
     yield Check("device", PROBE_S + _QUICK_S, lambda: device_finding(probe.report()))
     yield Check("ports", _IMPORT_S, checks.check_ports)
-    yield Check("relay", _QUICK_S, lambda: Finding(Status.OK, "not used by --seed"))
+    yield Check("relay", _QUICK_S, lambda: checks.relay_finding(os.environ))
     yield Check("cache", _QUICK_S, checks.check_cache)
     yield Check("model", _IMPORT_S, checks.check_model)
     yield Check("memory", _IMPORT_S, checks.check_memory)

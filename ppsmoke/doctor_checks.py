@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ppsmoke import __version__
-from ppsmoke.errors import EnvironmentFault, UsageError
+from ppsmoke.errors import EnvironmentFault, PpError, UsageError
 from ppsmoke.roles import layer_ranges
 from ppsmoke.vast.api_key import key_files
 from ppsmoke.wording import size
@@ -287,13 +287,42 @@ def _deepest_existing(folder: Path) -> Path:
 
 def options_finding(env: Mapping[str, str]) -> Finding:
     """Which options are set beside the command line; their places, not their values."""
-    typer, cli = importlib.import_module("typer"), importlib.import_module("ppsmoke.cli")
-    group = typer.main.get_command(cli.app)
     try:
-        places = group.settings_elsewhere(typer.Context(group), env)
+        places = [setting.origin for layer in _settings_elsewhere(env) for setting in layer.values()]
     except UsageError as error:
         return Finding(Status.FAIL, error.what, error.remedy)
     return Finding(Status.OK, "; ".join(places) or "none is set in the environment or a config file")
+
+
+def relay_finding(env: Mapping[str, str]) -> Finding:
+    """Whether relays that are set beside the command line, and that --seed would therefore use, serve."""
+    try:
+        layers = _settings_elsewhere(env)
+    except UsageError:
+        layers = []  # options_finding tells
+    relays, token = (next((x[name] for x in layers if name in x), None) for name in ("relay_url", "relay_token"))
+    if relays is None:
+        return Finding(Status.OK, "not used by --seed")
+    check = importlib.import_module("ppsmoke.relays.check")
+    try:
+        urls = [check.check_relay_url(url) for url in relays.value]
+        secret = check.check_relay_token(token.value if token is not None else "")
+        answers = asyncio.run(
+            check.usable_relays(
+                urls, token=secret, otherwise="--seed cannot work", without="--seed does without a relay"
+            )
+        )
+    except PpError as error:
+        return Finding(Status.FAIL, f"{relays.origin}: {error.what}", error.remedy)
+    return Finding(Status.OK, f"{relays.origin}: " + "; ".join(answer.describe() for answer in answers))
+
+
+def _settings_elsewhere(env: Mapping[str, str]) -> list[Any]:
+    """Raises UsageError."""
+    typer, cli = importlib.import_module("typer"), importlib.import_module("ppsmoke.cli")
+    group = typer.main.get_command(cli.app)
+    settings: list[Any] = group.settings_elsewhere(typer.Context(group), env)
+    return settings
 
 
 def vast_key_finding(env: Mapping[str, str]) -> Finding:

@@ -400,7 +400,7 @@ class TooFewOffers(RunFailed):
 
     code = "too_few_offers"
     default_remedy = "Ask for less with --min-download, --gpu or --country, raise --max-price, or use fewer stages."
-    tail_title = "what each filter removes, and what it alone"
+    tail_title = "how many offers each filter rules out, and how many it alone does"
 
 
 class HostFailed(RunFailed):

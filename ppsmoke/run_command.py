@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import secrets
 import time
 from contextlib import nullcontext
@@ -35,6 +36,7 @@ from ppsmoke.signals import raise_on_signals
 from ppsmoke.stub_model import is_stub_model
 from ppsmoke.terminal import Terminal
 from ppsmoke.verify import Verification, verify_tokens
+from ppsmoke.worker_variables import worker_variables
 
 
 def run_command(command: RunCommand) -> int:
@@ -46,6 +48,7 @@ def run_command(command: RunCommand) -> int:
     recorder: RunRecorder | None = None
     began = time.monotonic()
     try:
+        worker_variables(os.environ)
         options = prepare(command, terminal, run_id, lambda: _open(command, terminal))
         prepared = time.monotonic() - began
         if command.plan:

@@ -209,7 +209,12 @@ def printable(text: str) -> str:
 
 def _wrapped(text: str, first: str = "", later: str = "  ") -> list[str]:
     return textwrap.wrap(
-        printable(text), WIDTH, initial_indent=first, subsequent_indent=later, break_on_hyphens=False
+        printable(text),
+        WIDTH,
+        initial_indent=first,
+        subsequent_indent=later,
+        break_on_hyphens=False,
+        break_long_words=False,  # a path is there to be copied
     ) or [first]
 
 

@@ -6,6 +6,7 @@ removed, for the user who gets too few.
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ SEARCH_LIMIT = 64
 MOST_PER_HOST = 2
 
 _EXPECTED_HOURS = 0.25
+_NAMED = 8
 _NUMBER = re.compile(r"\d+")
 
 
@@ -248,7 +250,7 @@ def too_few_offers(
     who = f"{len(needs)} stages need a machine each" if len(needs) > 1 else f"stage {hardest.stage} needs a machine"
     return TooFewOffers(
         f"{who}, and of the {len(market)} offers looked at {found}{'; nothing was rented' if len(needs) > 1 else ''}",
-        remedy="Loosen the filter that removes most, or use fewer stages.",
+        remedy=_other_gpus(market, wishes) or "Loosen the filter that rules out most, or use fewer stages.",
         phase="search",
         log_tail=columns(filter_table(market, hardest, wishes, taken, bad_machines), right=lambda column: column > 1),
     )
@@ -261,13 +263,13 @@ def filter_table(
     taken: Taken = NOTHING_TAKEN,
     bad_machines: frozenset[int] = frozenset(),
 ) -> list[tuple[str, str, str, str]]:
-    """Rows (filter, wanted, removes, alone removes) with their head; the last figure counts offers that pass the rest.
+    """Rows (filter, wanted, rules out, it alone) with their head; the last figure counts offers that pass the rest.
 
     Then what it costs to use a machine once only, beside what is taken, and a host twice at most.
     """
     wanted = checks(wishes, need, bad_machines)
     failing = [[check.name + check.wants for check in wanted if not check.passes(offer)] for offer in market]
-    rows = [("filter", "wanted", "removes", "alone")]
+    rows = [("filter", "wanted", "rules out", "it alone")]
     for check in wanted:
         key = check.name + check.wants
         removes = sum(key in names for names in failing)
@@ -284,6 +286,20 @@ def filter_table(
     if crowded:
         rows.append(("same machine or host", f"1 and {MOST_PER_HOST}", str(crowded), str(crowded)))
     return rows
+
+
+def _other_gpus(market: Sequence[Offer], wishes: OfferWishes) -> str:
+    """What to say where no GPU on offer is called as was asked for; empty where one is."""
+    names = sorted({spelled(offer.gpu_name) for offer in market})
+    wanted = {_folded(name) for name in wishes.gpu_names}
+    if not wanted or not names or wanted & {name.casefold() for name in names}:
+        return ""
+    like = {name.casefold().replace(" ", ""): name for name in names}
+    near = [like[x] for name in wanted for x in difflib.get_close_matches(name.replace(" ", ""), like, n=3, cutoff=0.7)]
+    said = f"No GPU on offer is called {', '.join(map(spelled, wishes.gpu_names))}"
+    if near:
+        return f"{said}; did you mean --gpu {' or '.join(map(repr, dict.fromkeys(near)))}?"
+    return f"{said}; on offer are {', '.join(names[:_NAMED])}{', ...' if len(names) > _NAMED else ''}."
 
 
 def spelled(gpu_name: str) -> str:

@@ -276,3 +276,11 @@ def test_a_state_folder_that_may_not_be_written_to_is_no_failure(monkeypatch: py
         assert finding.status is status
         assert "--log-dir" in (finding.remedy or "")
         assert ("--hold cannot work" in finding.found) == (status is Status.WARN)
+
+
+def test_a_relay_that_every_run_would_use_is_tried() -> None:
+    finding = doctor_checks.relay_finding({"PP_RELAY_URL": "http://127.0.0.1:9", "PP_CONFIG": ""})
+    assert finding.status is Status.FAIL
+    assert finding.found.startswith("PP_RELAY_URL: the relay http://127.0.0.1:9 cannot be reached")
+    assert "--relay-url" in (finding.remedy or "")
+    assert doctor_checks.relay_finding({"HOME": "/nonexistent"}).found == "not used by --seed"

@@ -57,6 +57,16 @@ def test_usage_errors(box: Box, arguments: tuple[str, ...], says: tuple[str, ...
 
 
 @pytest.mark.parametrize(
+    ("name", "says"),
+    [("THREADS", "is a number of threads, not 'many'"), ("ENGINE", "is one of"), ("WEIGHTS", "is one of f32, f16")],
+)
+def test_what_no_worker_can_be_told_is_refused_before_any_is_started(box: Box, name: str, says: str) -> None:
+    done = box.run("--seed", *STUB, env={f"PP_WORKER_{name}": "many"}).refused(3, f"PP_WORKER_{name} {says}")
+    assert "unset it" in done.err
+    assert not list(box.state.glob("pp-smoke-run/runs/*"))
+
+
+@pytest.mark.parametrize(
     ("arguments", "says", "fix"),
     [
         (("--num-stage", "3", *STUB), "No such option: --num-stage [usage]", "Did you mean --num-stages? See "),

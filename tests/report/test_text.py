@@ -126,3 +126,11 @@ def test_a_record_that_stops_in_the_middle_of_a_line(tmp_path: Path) -> None:
     lines = page(analyse(read_story(directory)))
     assert lines[1].startswith("cut off, after ")
     assert "2 lines of the records could not be read" in lines
+
+
+def test_a_path_is_never_broken(tmp_path: Path) -> None:
+    path = "/home/ann/" + "a-long-folder-name/" * 6 + "stage-1.log"
+    recipe = Recipe()
+    made = begin(recipe)
+    fail(recipe, made, 1.0, ErrorSeen("peer_lost", "stage 1 fell silent", f"See {path}.", 1, "decode"))
+    assert path in text(made, tmp_path)

@@ -255,7 +255,7 @@ def test_whatever_the_market_the_choice_keeps_its_rules(seed: int) -> None:
 
 def test_the_table_counts_what_each_filter_removes_and_what_it_removes_alone() -> None:
     rows = filter_table(market(), NEED, STRICT, bad_machines=frozenset({60415}))
-    assert rows[0] == ("filter", "wanted", "removes", "alone")
+    assert rows[0] == ("filter", "wanted", "rules out", "it alone")
     assert {row[0]: row[1:] for row in rows[1:]} == {
         "download": ("200 Mbit/s", "1", "1"),
         "reliability": ("0.95", "1", "1"),
@@ -277,8 +277,19 @@ def test_too_few_offers_is_an_error_with_the_table() -> None:
     assert "6 offers looked at 3 fit, on 2 machines; nothing was rented" in error.what
     assert too_few_offers([], [NEED], STRICT).what.startswith("stage 0 needs a machine, and of the 0 offers")
     shown = describe_error(error)
-    assert "  what each filter removes, and what it alone:" in shown
+    assert "  how many offers each filter rules out, and how many it alone does:" in shown
     assert any("CUDA" in line and "12.8" in line for line in shown)
+
+
+def test_a_gpu_that_nobody_offers_is_answered_with_names_of_those_on_offer() -> None:
+    offers = [machine(1, 0.1, gpu_name="RTX 4090"), machine(2, 0.1, gpu_name="H100 NVL")]
+
+    def remedy(name: str) -> str:
+        return too_few_offers(offers, needs(5), OfferWishes(gpu_names=(name,))).remedy or ""
+
+    assert remedy("RTX4090") == "No GPU on offer is called RTX4090; did you mean --gpu 'RTX 4090'?"
+    assert remedy("banana") == "No GPU on offer is called banana; on offer are H100 NVL, RTX 4090."
+    assert "Loosen the filter" in remedy("rtx_4090")
 
 
 def test_an_empty_market_has_a_table_all_the_same() -> None:

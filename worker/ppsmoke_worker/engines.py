@@ -8,14 +8,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ppsmoke.errors import BadNodeEnvironment, CompilerUnavailable, UnsupportedModel
-from ppsmoke.stage_memory import ENGINES
 from ppsmoke.stub_model import parse_stub_model
+from ppsmoke.worker_variables import worker_variables
 from ppsmoke_worker.device import DeviceSettings, is_cpu, prepare_device
 from ppsmoke_worker.engine import Engine, EngineConfig
 from ppsmoke_worker.stub import StubEngine
 from ppsmoke_worker.threads import choose_threads
-
-WEIGHTS = ("f32", "f16")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,16 +37,8 @@ class EngineOptions:
 
 def engine_options(env: Mapping[str, str], device: str | None = None, num_stages: int | None = None) -> EngineOptions:
     """From the environment; raises BadNodeEnvironment."""
-    threads = env.get("PP_WORKER_THREADS") or None
-    if threads is not None and not (threads.isdecimal() and 0 < int(threads) <= 1024):
-        raise BadNodeEnvironment(f"PP_WORKER_THREADS is a number of threads, not {threads!r}")
-    return EngineOptions(
-        device,
-        _one_of(ENGINES, env, "PP_WORKER_ENGINE"),
-        _one_of(WEIGHTS, env, "PP_WORKER_WEIGHTS"),
-        None if threads is None else int(threads),
-        num_stages,
-    )
+    engine, weights, threads = worker_variables(env)
+    return EngineOptions(device, engine, weights, threads, num_stages)
 
 
 def stub_engines(stage: int | None) -> Engines:
@@ -109,10 +99,3 @@ def _choose(options: EngineOptions, settings: DeviceSettings) -> tuple[str, str]
     if options.weights is not None:
         return "plain", "weights other than the file's were asked for"
     return "kernels", settings.reason
-
-
-def _one_of(choices: tuple[str, ...], env: Mapping[str, str], name: str) -> str | None:
-    value = env.get(name) or None
-    if value is not None and value not in choices:
-        raise BadNodeEnvironment(f"{name} is one of {', '.join(choices)}, not {value!r}")
-    return value

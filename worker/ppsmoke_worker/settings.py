@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 
 from ppsmoke.errors import BadNodeEnvironment
 from ppsmoke.stage_memory import ENGINES
-from ppsmoke_worker.engines import WEIGHTS, EngineOptions, engine_options
+from ppsmoke.worker_variables import WEIGHTS
+from ppsmoke_worker.engines import EngineOptions, engine_options
 
 DEFAULT_CONTEXT = 2048
 
