@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from ppsmoke.errors import LeftBehind
+from ppsmoke.waiting import wait_for
 
 End = Callable[[], Awaitable[None]]
 
@@ -44,7 +44,7 @@ class ResourceBook:
         if entry not in self._entries:
             return
         try:
-            await asyncio.wait_for(entry.end(), entry.deadline_s)
+            await wait_for(entry.end(), entry.deadline_s)
         except TimeoutError:
             raise LeftBehind(f"{entry.describe()} did not end within {entry.deadline_s:g} s") from None
         except LeftBehind:

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from ppsmoke import errors
 from ppsmoke.errors import DeadlineExceeded, PpError, WorkerDied, WorkerFailed
 from ppsmoke.signals import signal_name
+from ppsmoke.waiting import wait_for
 from ppsmoke.worker_pipe import WorkerPipe, error_from
 from ppsmoke.worker_protocol import Message, Op, encode_line
 from ppsmoke.worker_steps import StepChannel, WorkerDeadlines
@@ -202,7 +203,7 @@ class WorkerProcess:
             )
         # The transport closes its pipes in the next turns of the loop.
         with suppress(TimeoutError):
-            await asyncio.wait_for(asyncio.shield(self._pipe.closed), _KILL_S)
+            await wait_for(asyncio.shield(self._pipe.closed), _KILL_S)
         return self._transport.get_returncode() or 0
 
     def _kill_group(self) -> None:
@@ -256,7 +257,7 @@ class WorkerProcess:
 
     async def _within(self, future: asyncio.Future[_T], deadline_s: float, phase: str) -> _T:
         try:
-            return await asyncio.wait_for(future, deadline_s)
+            return await wait_for(future, deadline_s)
         except TimeoutError:
             raise DeadlineExceeded(
                 f"stage {self.stage}'s worker did not finish {phase} within {deadline_s:g} s",

@@ -12,6 +12,7 @@ from ppsmoke.paths.probe import answer, is_probe
 from ppsmoke.transport.framing import FrameError
 from ppsmoke.transport.mesh import Mesh
 from ppsmoke.transport.stream import FrameStream
+from ppsmoke.waiting import wait_for
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +95,7 @@ class EdgeAcceptor:
             self._held += 1
             self._expected.clear()
             try:
-                await asyncio.wait_for(self._expected.wait(), self._hold_s)
+                await wait_for(self._expected.wait(), self._hold_s)
             except TimeoutError:
                 return records.Refuse("no run is active here")
             finally:

@@ -25,6 +25,7 @@ from ppsmoke.transport.link import Outage, PathKind
 from ppsmoke.transport.mesh import Mesh
 from ppsmoke.transport.stream import FrameStream
 from ppsmoke.transport.tasks import stop_tasks
+from ppsmoke.waiting import wait_for
 
 log = logging.getLogger(__name__)
 
@@ -196,7 +197,7 @@ class OutboundEdge:
                 return None
         elif not isinstance(error, EdgeFaulted | CallsCancelled):
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._changed_to_over(), _LAST_WORDS_S)
+                await wait_for(self._changed_to_over(), _LAST_WORDS_S)
         return self._fault(error)
 
     def _resume_after(self, lanes: OutLanes | None, error: Exception) -> asyncio.Task[None] | None:
@@ -356,7 +357,7 @@ class OutboundEdge:
             self.ring.end()
             orderly = False
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._pumped.wait(), _ORDERLY_S)
+                await wait_for(self._pumped.wait(), _ORDERLY_S)
                 async with asyncio.timeout(_ORDERLY_S):
                     orderly = self._all_sent and await lanes.first.wait_delivered(_ORDERLY_S)
                     if orderly:  # the streams end with `lanes`, and the consumer could not answer any more
@@ -386,7 +387,7 @@ class OutboundEdge:
                 self._all_sent = True
         except PpError as error:
             with suppress(TimeoutError):  # the consumer's own words, if any, are on their way to `_listen`
-                await asyncio.wait_for(self._changed_to_over(), _LAST_WORDS_S)
+                await wait_for(self._changed_to_over(), _LAST_WORDS_S)
             self._fault(error)
         finally:
             self._pumped.set()

@@ -28,6 +28,7 @@ from ppsmoke.files.protocol import (
 from ppsmoke.iroh_fix import IROH_ERRORS, iroh_text
 from ppsmoke.transport.framing import FrameError
 from ppsmoke.transport.stream import FrameStream
+from ppsmoke.waiting import wait_for
 
 log = logging.getLogger(__name__)
 
@@ -113,7 +114,7 @@ class FileService:
             await stream.finish()
             await stream.wait_delivered(1.0)
             return
-        while (frame := await asyncio.wait_for(stream.read_frame(), _IDLE_S)) is not None:
+        while (frame := await wait_for(stream.read_frame(), _IDLE_S)) is not None:
             match protocol.decode_request(frame):
                 case List():
                     offered = tuple(opened.offered for opened in self._files.values())
@@ -139,11 +140,11 @@ class FileService:
             await self._answer(stream, Refused(NOT_GIVEN, f"{wanted.name} was changed during the run"))
             return
         await self._answer(stream, Bytes(len(data)))
-        await asyncio.wait_for(stream.write_frame(b"", data), _WRITE_S)
+        await wait_for(stream.write_frame(b"", data), _WRITE_S)
         self.bytes_sent += len(data)
 
     async def _answer(self, stream: FrameStream, record: protocol.Answer) -> None:
-        await asyncio.wait_for(stream.write_frame(protocol.encode(record)), _WRITE_S)
+        await wait_for(stream.write_frame(protocol.encode(record)), _WRITE_S)
 
 
 def _open(name: str, path: Path) -> _Open:

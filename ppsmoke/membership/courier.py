@@ -17,6 +17,7 @@ from ppsmoke.iroh_fix import IROH_ERRORS, iroh_text
 from ppsmoke.transport.closing import CloseCode, peer_close
 from ppsmoke.transport.framing import FrameCutter, FrameError, frame_pieces
 from ppsmoke.transport.path import Path, path_of
+from ppsmoke.waiting import wait_for
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +87,7 @@ class Courier:
     async def flush(self, deadline_s: float) -> None:
         """Return when the transport has taken what waits for the stream, or the time is up."""
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._idle.wait(), deadline_s)
+            await wait_for(self._idle.wait(), deadline_s)
 
     def path(self) -> Path | None:
         """The path in use; None when there is none just now."""

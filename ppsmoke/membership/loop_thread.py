@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from ppsmoke.errors import EnvironmentFault
+from ppsmoke.waiting import wait_for
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +75,7 @@ class LoopThread:
 
         if not self.post(work):
             raise TimeoutError
-        return await asyncio.wait_for(asyncio.wrap_future(answer), deadline_s)
+        return await wait_for(asyncio.wrap_future(answer), deadline_s)
 
     async def call(self, work: Coroutine[Any, Any, _Answer], deadline_s: float) -> _Answer:
         """What the coroutine `work` gives in the thread's loop, for another loop. Raises as `ask` does."""
@@ -85,7 +86,7 @@ class LoopThread:
         except (RuntimeError, TimeoutError):  # the loop is closed, or was never there
             work.close()
             raise TimeoutError from None
-        return await asyncio.wait_for(asyncio.wrap_future(answer), deadline_s)
+        return await wait_for(asyncio.wrap_future(answer), deadline_s)
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """A task in the thread, ended with it; what it raises is logged. From inside only."""

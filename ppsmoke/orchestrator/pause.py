@@ -21,6 +21,7 @@ from ppsmoke.orchestrator.cluster import Cluster
 from ppsmoke.orchestrator.deadline import PhaseDeadline
 from ppsmoke.orchestrator.options import View
 from ppsmoke.run_events import RunPaused, RunResumed
+from ppsmoke.waiting import wait_for
 
 _TELL_S = 1.0
 """For all stages to say that they have heard it. One that is not linked yet cannot."""
@@ -75,7 +76,7 @@ class Pause:
         self._paused.clear()
         self._view.settle()
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._tell_all(), _TELL_S)
+            await wait_for(self._tell_all(), _TELL_S)
         self._view.line(f"stopped: {self._meanwhile()}; fg or bg goes on")
         self._view.happened(RunPaused())
         began = time.monotonic()

@@ -24,6 +24,7 @@ from ppsmoke.orchestrator.options import RunOptions, View
 from ppsmoke.orchestrator.result import error_json
 from ppsmoke.process_mark import own_mark
 from ppsmoke.transport.hello import PROTOCOL_VERSION
+from ppsmoke.waiting import wait_for
 
 _POLL_S = 0.25
 _TOLD_S = 5.0  # how much earlier than we a node gives up
@@ -125,7 +126,7 @@ class Redeployments:
         join_s = self._options.deadlines.join
         await self._nodes.restarted(self._cluster)
         try:
-            await asyncio.wait_for(self._cluster.wait_joined(), join_s)
+            await wait_for(self._cluster.wait_joined(), join_s)
         except TimeoutError:
             stage = self._cluster.not_joined()[0]
             raise DeadlineExceeded(
@@ -192,7 +193,7 @@ class Redeployments:
         await asyncio.gather(*(self._cluster.tell(stage, order) for stage in sorted(work.awaited)))
         ready_s = self._options.deadlines.ready
         try:
-            await asyncio.wait_for(work.answered.wait(), ready_s + _TOLD_S)
+            await wait_for(work.answered.wait(), ready_s + _TOLD_S)
         except TimeoutError:
             stage = min(work.awaited)
             what = f"stage {stage} did not fetch the new code within {ready_s:g} s"

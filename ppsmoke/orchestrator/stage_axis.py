@@ -27,6 +27,7 @@ from ppsmoke.run_events import (
     event_from_json,
 )
 from ppsmoke.step_rows import RowsRefused, Step, unpack_steps
+from ppsmoke.waiting import wait_for
 
 _OFTEN_S, _OFTEN = 1.0, 6  # so that a short run has some from quiet moments too
 _EVERY_S = 5.0
@@ -58,7 +59,7 @@ class StageAxis:
                     await self._ask(stage, ClockProbe(run_id=self._run_id, sent=time.monotonic()))
                 await asyncio.sleep(_BETWEEN_S)
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._now[stage].wait(), _OFTEN_S if number < _OFTEN else _EVERY_S)
+                await wait_for(self._now[stage].wait(), _OFTEN_S if number < _OFTEN else _EVERY_S)
 
     def stage_ready(self, stage: int) -> None:
         """It computes no more than others do from now on, so its answers come sooner."""

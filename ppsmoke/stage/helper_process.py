@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Self
 
+from ppsmoke.waiting import wait_for
+
 _END_S = 5.0
 _LINE_LIMIT = 1 << 20
 
@@ -65,4 +67,4 @@ class HelperProcess:
         with suppress(ProcessLookupError):
             self._process.kill()
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._process.wait(), _END_S)
+            await wait_for(self._process.wait(), _END_S)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import socket
 from collections.abc import Awaitable, Sequence
@@ -10,6 +9,7 @@ from typing import Any
 
 from ppsmoke.errors import DeadlineExceeded, EnvironmentFault
 from ppsmoke.iroh_fix import IROH_ERRORS, iroh, iroh_text
+from ppsmoke.waiting import wait_for
 
 ALPN = b"pp-smoke-run/1"
 MAX_TICKET_CHARS = 2048
@@ -93,7 +93,7 @@ class Endpoint:
         elif udp_port and _is_free(udp_port):
             builder.bind_addr(f"0.0.0.0:{udp_port}")
         try:
-            endpoint = cls(await asyncio.wait_for(builder.bind(), deadline_s), loopback_only=loopback_only)
+            endpoint = cls(await wait_for(builder.bind(), deadline_s), loopback_only=loopback_only)
         except TimeoutError:
             raise DeadlineExceeded(
                 f"the network endpoint was not bound within {deadline_s:g} s", phase="bind"
@@ -118,7 +118,7 @@ class Endpoint:
 
     async def _reaches_relay(self, deadline_s: float) -> bool:
         try:
-            await asyncio.wait_for(self._endpoint.online(), deadline_s)
+            await wait_for(self._endpoint.online(), deadline_s)
         except TimeoutError:
             return False
         return True
@@ -168,7 +168,7 @@ class Endpoint:
     async def close(self, deadline_s: float = 5.0) -> None:
         """Close every connection and the sockets. Never raises, never takes longer than `deadline_s` seconds."""
         try:
-            await asyncio.wait_for(self._endpoint.close(), deadline_s)
+            await wait_for(self._endpoint.close(), deadline_s)
         except TimeoutError:
             log.info("the network endpoint did not close within %g s", deadline_s)
         except IROH_ERRORS as error:

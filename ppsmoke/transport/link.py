@@ -15,6 +15,7 @@ from ppsmoke.transport.path import path_in_use
 from ppsmoke.transport.rendezvous import PeerStamp
 from ppsmoke.transport.stall import PathCounts, StallWatch
 from ppsmoke.transport.stream import FrameStream
+from ppsmoke.waiting import wait_for
 
 MAX_CONTROL_BYTES = 1 << 20
 _OUTBOX_FRAMES = 256
@@ -166,7 +167,7 @@ class Link:
         """Why a stream of this link failed: the link's end if it has ended, else what the stream says."""
         if self.down is None and self._connection.close_reason() is not None:
             try:
-                await asyncio.wait_for(self._ended.wait(), 1.0)  # the reader of the control stream knows why
+                await wait_for(self._ended.wait(), 1.0)  # the reader of the control stream knows why
             except TimeoutError:
                 return await self._explain_now(error)
         if self.down is not None:

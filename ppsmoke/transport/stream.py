@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any
@@ -11,6 +10,7 @@ from ppsmoke.errors import PpError
 from ppsmoke.iroh_fix import IROH_ERRORS
 from ppsmoke.transport.blocking import BlockingReceiver, BlockingSender
 from ppsmoke.transport.framing import PIECE_BYTES, PREFIX_BYTES, READ_BYTES, FrameCutter, feed, frame_pieces
+from ppsmoke.waiting import wait_for
 
 
 class FrameStream:
@@ -81,18 +81,18 @@ class FrameStream:
     async def wait_delivered(self, deadline_s: float) -> bool:
         """After `finish`: True once the peer's side has acknowledged every byte, False when it did not in time."""
         with suppress(TimeoutError, *IROH_ERRORS):
-            return await asyncio.wait_for(self._send.stopped(), deadline_s) is None
+            return await wait_for(self._send.stopped(), deadline_s) is None
         return False
 
     async def stop_reading(self, code: int = 1) -> None:
         """Tell the peer to write no more. Never raises. A read in progress must have ended before."""
         with suppress(TimeoutError, *IROH_ERRORS):
-            await asyncio.wait_for(self._recv.stop(code), 1.0)
+            await wait_for(self._recv.stop(code), 1.0)
 
     async def abort(self, code: int = 1) -> None:
         """Reset both directions. Never raises. Reads and writes in progress must have been cancelled before."""
         with suppress(TimeoutError, *IROH_ERRORS):
-            await asyncio.wait_for(self._send.reset(code), 1.0)
+            await wait_for(self._send.reset(code), 1.0)
         await self.stop_reading(code)
 
 
