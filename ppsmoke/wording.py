@@ -13,10 +13,13 @@ _PLAIN_WORD = re.compile(r"[a-z]+('s)?[,:;]?")
 _COMMANDS = frozenset({"pip", "apt", "chmod", "export"})
 
 
+ERROR_PREFIX = "error: "
+
+
 def describe_error(error: PpError) -> list[str]:
     """The lines an error prints: one sentence on what happened, with its code, one on what to do, its log lines."""
     where = f" (phase: {error.phase})" if error.phase and error.phase not in error.what else ""
-    lines = [f"error: {sentence(error.what)}{where} [{error.code}]"]
+    lines = [f"{ERROR_PREFIX}{sentence(error.what)}{where} [{error.code}]"]
     if error.remedy:
         lines.append(f"  fix: {sentence(error.remedy)}")
     if error.log_tail:

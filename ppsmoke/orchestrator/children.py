@@ -21,9 +21,17 @@ from ppsmoke.errors import DeadlineExceeded, EnvironmentFault, LeftBehind, Stage
 from ppsmoke.logs import log_tail
 from ppsmoke.signals import signal_name
 from ppsmoke.stage.settings import ADDRESS_PREFIX, PEER_VARIABLE
+from ppsmoke.wording import ERROR_PREFIX
 
 NODE = (sys.executable, "-P", "-m", "ppsmoke.node_cli")
 
+_LOST_US = 4
+_ENDED_BECAUSE = {
+    2: "its environment was wrong",
+    3: "it was not let into the run",
+    _LOST_US: "it had not heard from this process",
+}
+"""By the exit statuses of `pp-gpu-node`."""
 _POLL_S = 0.02
 _GONE_S = 3.0
 
@@ -130,11 +138,11 @@ class ChildNode:
 
     def death(self) -> StageDied:
         """The error that says how the process ended, with the last lines of its log."""
-        status = self.exited.result()
+        status, tail = self.exited.result(), self.log_tail()
         return StageDied(
-            f"stage {self.stage_index}'s node {describe_exit(status)}",
+            f"stage {self.stage_index}'s node {describe_exit(status, tail)}",
             stage=self.stage_index,
-            log_tail=self.log_tail(),
+            log_tail=tail,
             remedy=_remedy(status, self.log_path),
         )
 
@@ -179,9 +187,14 @@ class ChildNode:
         self.exited.set_result(await self._process.wait())
 
 
-def describe_exit(status: int) -> str:
-    """An exit status in words: 'exited with status 1', 'was killed by SIGKILL'."""
-    return f"exited with status {status}" if status >= 0 else f"was killed by {signal_name(-status)}"
+def describe_exit(status: int, log_tail: Sequence[str] = ()) -> str:
+    """A node's exit status in words, with the node's own from its log: 'was killed by SIGKILL'."""
+    if status < 0:
+        return f"was killed by {signal_name(-status)}"
+    if status not in _ENDED_BECAUSE:
+        return f"exited with status {status}"
+    said = [line.removeprefix(ERROR_PREFIX).rsplit(" [", 1)[0] for line in log_tail if line.startswith(ERROR_PREFIX)]
+    return f"ended because {_ENDED_BECAUSE[status]}: {said[-1] if said else f'status {status}'}"
 
 
 def _remedy(status: int, log_path: Path) -> str:
@@ -189,6 +202,11 @@ def _remedy(status: int, log_path: Path) -> str:
         return (
             "Mostly the kernel does that when memory runs out (dmesg tells): free some, use a smaller model or a lower "
             "--context, and run it again."
+        )
+    if status == _LOST_US:
+        return (
+            "This process stood still for a while (stopped, asleep) or was overloaded: run it again, with less beside "
+            "it or with a higher --silence-timeout."
         )
     return f"Run it again; if it comes back, its log tells more: {log_path}"
 

@@ -72,4 +72,5 @@ def test_an_orchestrator_that_hangs_is_left_by_its_nodes(box: Box) -> None:
         wait_until("the end of all nodes", lambda: not nodes(), SILENCE_S + NOTICED_S)
     finally:
         run.signal(signal.SIGCONT)
-    run.end().failed(1, "exited with status 4")
+    done = run.end().failed(1, "ended because it had not heard from this process: ")
+    assert "stood still" in done.err

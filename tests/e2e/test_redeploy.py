@@ -99,9 +99,11 @@ def test_nodes_that_do_not_come_back_end_the_run_and_are_named(box: Box, tmp_pat
     broken = "\n\ndef parse_settings(environ):\n    raise BadNodeEnvironment('it gave up')\n"
     run = held(box)
     new = changed_code(tmp_path / "new", **{"stage/settings": broken})
-    failed = box.run("--redeploy", env=new).failed(1, "stage", "'s node exited with status 2")
+    failed = box.run("--redeploy", env=new).failed(
+        1, "stage", "'s node ended because its environment was wrong: It gave up"
+    )
     assert "it gave up" in failed.err.lower()
-    run.end().failed(1, "stage", "'s node exited with status 2")
+    run.end().failed(1, "stage", "'s node ended because its environment was wrong: It gave up")
     assert left(box) == []
 
 
