@@ -16,14 +16,14 @@ class GuardedTasks:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run `work`."""
+        """Run `work`. The task raises nothing but its cancellation."""
         task = self._loop.create_task(self._guarded(work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
     def cancel(self) -> None:
-        """All that are left."""
+        """Cancel all that are left."""
         for task in list(self._tasks):
             task.cancel()
 

@@ -65,6 +65,7 @@ class Faults:
         self._out_of_time(f"{what} took longer than {seconds:g} s", what, option)
 
     def budget_spent(self) -> None:
+        """The user's limit for the whole run has passed."""
         phase = self._state().doing
         self._out_of_time(f"the budget of {self._options.deadlines.budget:g} s is spent in {phase}", phase, "--budget")
 

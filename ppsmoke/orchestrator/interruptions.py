@@ -41,6 +41,7 @@ class Interruptions:
         self.seen = 0
 
     def listen(self, loop: asyncio.AbstractEventLoop) -> None:
+        """From now on; see `ending_signals` for which."""
         for number in ending_signals():
             loop.add_signal_handler(number, self._on_signal, number)
 

@@ -9,11 +9,12 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from ppsmoke.errors import EdgeFaulted, LeftBehind, PeerLost, PpError, RunFailed
+from ppsmoke.errors import LeftBehind, PeerLost, PpError, RunFailed
 from ppsmoke.guarded_tasks import GuardedTasks
 from ppsmoke.membership import Member, table_json
 from ppsmoke.messages import CONTROL_CHANNEL, StopRun
 from ppsmoke.orchestrator import machine
+from ppsmoke.orchestrator.answering import Answering
 from ppsmoke.orchestrator.children import ChildNode
 from ppsmoke.orchestrator.cluster import Cluster
 from ppsmoke.orchestrator.conversation import Conversation
@@ -27,7 +28,7 @@ from ppsmoke.orchestrator.joining import Joining
 from ppsmoke.orchestrator.local_nodes import LocalNodes, MakeChild
 from ppsmoke.orchestrator.member_news import MemberNews
 from ppsmoke.orchestrator.node_source import NodeSource
-from ppsmoke.orchestrator.options import OutputGone, RunOptions, View
+from ppsmoke.orchestrator.options import RunOptions, View
 from ppsmoke.orchestrator.pause import Pause
 from ppsmoke.orchestrator.phase_bounds import phase_bound
 from ppsmoke.orchestrator.provisioning import Provisioning
@@ -75,6 +76,7 @@ class ChainRun(MeshEvents):
         self._axis: StageAxis
         self._redeployments: Redeployments
         self._provisioning: Provisioning
+        self._answering: Answering
         self._state: machine.RunState
         self._stage_messages: StageMessages
         self.result = RunResult(
@@ -144,7 +146,7 @@ class ChainRun(MeshEvents):
         self._axis = StageAxis(self._view, self._options.run_id, self._options.num_stages, self._cluster.tell)
         self._joining = Joining(self._cluster, self._nodes, self._view, self._options.deadlines.join)
         self._redeployments = Redeployments(
-            self._options, self._view, self._cluster, self._nodes, ready=self._restart_when_idle
+            self._options, self._view, self._cluster, self._nodes, ready=lambda: self._answering.restart_when_idle()
         )
         self._faults = Faults(
             self._options,
@@ -165,6 +167,17 @@ class ChainRun(MeshEvents):
             dispatch=self._dispatch,
             spawn=self._tasks.spawn,
             fault=self._faults.take,
+        )
+        self._answering = Answering(
+            conversation=self._conversation,
+            deadlines=self._options.deadlines,
+            deadline=self._deadline,
+            provisioning=self._provisioning,
+            redeployments=self._redeployments,
+            faults=self._faults,
+            state=lambda: self._state,
+            dispatch=self._dispatch,
+            spawn=self._tasks.spawn,
         )
 
     def _make_stage_messages(self, pause: Pause) -> StageMessages:
@@ -268,7 +281,7 @@ class ChainRun(MeshEvents):
                 self._tasks.spawn(self._need_ends().inject_prompt(request))
             case machine.AwaitPrompt():
                 self._is_ready()
-                self._tasks.spawn(self._take_prompt())
+                self._tasks.spawn(self._answering.take_prompt())
             case machine.InjectToken(sequence, token):
                 self._tasks.spawn(self._need_ends().inject_token(self._conversation.request, sequence, token))
             case machine.EmitToken(token, finish_reason):
@@ -311,72 +324,17 @@ class ChainRun(MeshEvents):
             self.result.error = self.result.error or _unexpected(error)
             self._finish()
 
-    # ---- from provisioning to the last token
-
     async def _provision(self) -> None:
         ends = await self._provisioning.provision()
         if ends is None:
             return
-        self._tasks.spawn(self._consume(ends))
+        self._tasks.spawn(self._answering.consume(ends))
         self._dispatch(machine.Provisioned())
         self._waiting.show()
 
     def _need_ends(self) -> TokenEnds:
         assert self._provisioning.ends is not None
         return self._provisioning.ends
-
-    async def _consume(self, ends: TokenEnds) -> None:
-        try:
-            await self._consume_until_closed(ends)
-        except EdgeFaulted:
-            if ends is self._provisioning.ends:  # else we closed it ourselves
-                raise
-
-    async def _consume_until_closed(self, ends: TokenEnds) -> None:
-        await ends.consumer.wait_ready(self._options.deadlines.ready)
-        self._dispatch(machine.ConditionMet(machine.Condition.TOKEN_CONSUMER))
-        async for obj in ends.tokens():
-            self._deadline.disarm()
-            self._dispatch(machine.TokenConsumed(obj.sequence, obj.tokens[0], obj.finish_reason, obj.request_id))
-            try:
-                await self._conversation.flush()
-                if self._conversation.handing_over:
-                    answered = self._state.finish_reason if self._state.phase is machine.Phase.IDLE else None
-                    await self._conversation.hand_over(self._state.tokens, answered)
-            except OutputGone:
-                self._dispatch(machine.OutputClosed())
-            if self._state.phase is machine.Phase.IDLE:
-                self._tasks.spawn(self._take_prompt())
-                continue
-            if self._state.phase is not machine.Phase.RUNNING:
-                return
-            # Not before the text was taken: a slow reader is not a slow chain.
-            self._deadline.arm(self._options.deadlines.token, f"token {len(self._state.tokens)}", "--token-timeout")
-        if ends is self._provisioning.ends:
-            self._faults.take(EdgeFaulted("the last stage ended its TokenOut edge before the text was over"))
-
-    async def _take_prompt(self) -> None:
-        """Wait for another prompt, as long as it takes, and serve it on the same chain."""
-        self._restart_when_idle()
-        try:
-            prompt = await self._conversation.next_prompt()
-        except OutputGone:
-            self._dispatch(machine.OutputClosed())
-            return
-        await self._redeployments.over()
-        if self._state.phase is not machine.Phase.IDLE:
-            return
-        if prompt is None:
-            self._dispatch(machine.HoldEnded("no further prompt"))
-            return
-        self._conversation.begin(prompt)
-        self._dispatch(machine.PromptGiven(self._conversation.request.id, prompt.max_tokens))
-
-    def _restart_when_idle(self) -> None:
-        """Now, if new code is due; else this is called again when an answer was handed over."""
-        idle = self._state.phase is machine.Phase.IDLE and not self._conversation.handing_over
-        if idle and self._redeployments.due:
-            self._dispatch(machine.CodeSent())
 
     # ---- news of the nodes and members
 

@@ -51,6 +51,7 @@ class Sending:
         await self.mesh.send(self._orchestrator, CONTROL_CHANNEL, encode_message(message), deadline_s=send_s)
 
     async def send(self, message: StageMessage) -> None:
+        """See the class."""
         try:
             await self.deliver(message)
         except PpError as error:
@@ -58,6 +59,7 @@ class Sending:
             self._lost(OrchestratorLost(what, stage=self._settings.stage))
 
     async def progress(self, text: str, progress: Progress | None = None) -> None:
+        """What the stage does, in words, and in numbers where there are any."""
         message = StageProgress(
             run_id=self._settings.run_id,
             stage_index=self._settings.stage,
@@ -117,6 +119,7 @@ class Sending:
         await self.send(StagePaused(run_id=run_id, stage_index=stage, node_id=self.mesh.node_id))
 
     async def fault(self, fault: machine.EmitFault) -> None:
+        """That the stage has failed."""
         await self.send(
             StageFault(
                 run_id=fault.run_id,
@@ -131,6 +134,7 @@ class Sending:
         )
 
     async def stopped(self, run_id: str, timings: dict[str, float]) -> None:
+        """`timings` as StageStopped has them."""
         await self.send(
             StageStopped(
                 run_id=run_id,
