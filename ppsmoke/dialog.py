@@ -78,6 +78,10 @@ class TypedDialog:
             if self._as_json:
                 await self._write({"prompt": self._prompts, "error": error_json(found)})
 
+    def ask_again(self) -> None:
+        """Show the sign where news took it away."""
+        self._output.ask_again()
+
     async def _write(self, body: dict[str, Any]) -> None:
         await self._output.whole_line(json.dumps(body))
 

@@ -34,6 +34,7 @@ class RunOutput:
         self._writer = _StdoutWriter() if stream else None
         self._wrote = ""
         self._asking = False
+        self._sign = ""  # of a prompt that is awaited, also where news hides it
 
     def line(self, text: str) -> None:
         self._break_text()
@@ -77,12 +78,19 @@ class RunOutput:
 
     def ask(self, sign: str) -> None:
         """Where somebody sits at a terminal: show that a prompt is awaited."""
+        self._sign = sign
         self._terminal.settle()
         if self._terminal.sign(sign):
             self._asking = True
 
+    def ask_again(self) -> None:
+        """Show the sign once more, if news hid that of a prompt that is still awaited."""
+        if self._sign and not self._asking:
+            self.ask(self._sign)
+
     def heard(self) -> None:
         """A line was typed, which ended the sign's."""
+        self._sign = ""
         if self._asking:
             self._terminal.typed()
         self._asking = False

@@ -184,6 +184,10 @@ def _aligned(rows: list[list[Text]], paper: Paper) -> list[Text]:
             break
         widths[column] = 0
     needed = max((row[5].cell_len for row in rows), default=0)
+    for column in (2, 3, 6):  # nothing is cut beside cells that are empty
+        wanted = max((row[column].cell_len for row in rows), default=0)
+        if widths[column] and wanted > widths[column]:
+            widths[column] += max(0, min(wanted - widths[column], _free(widths, paper) - max(needed, _WHAT_LEAST)))
     widths[5] = max(0, min(_free(widths, paper), max(_WHAT_CELLS, needed) if wide else paper.width))
     right = {0, 7}
     lines = []

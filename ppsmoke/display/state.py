@@ -104,6 +104,8 @@ def begin(run: RunBegan, now: float) -> DisplayState:
 def fold(state: DisplayState, event: RunEvent, now: float) -> DisplayState:
     """The state after an event; what it does not show changes nothing."""
     match event:
+        case PhaseEntered("Planning", deadline_s) if state.phase == "Redeploying":
+            return replace(_restarting(state, now), phase="Provisioning", phase_since=now, phase_deadline_s=deadline_s)
         case PhaseEntered(phase, deadline_s):
             state = _idle(state, now) if phase == "Idle" else state
             state = _stopping(state, now) if phase == "TearingDown" else state
@@ -149,6 +151,13 @@ def _idle(state: DisplayState, now: float) -> DisplayState:
     for stage in state.stages:
         if stage.state in (StageState.PREFILL, StageState.DECODING):
             state = _with(state, stage.index, _in(state, stage.index, StageState.READY, now))
+    return state
+
+
+def _restarting(state: DisplayState, now: float) -> DisplayState:
+    """A held run's stages have stopped, and come with other code: what they do then is no news of the past."""
+    for stage in state.stages:
+        state = _with(state, stage.index, _in(state, stage.index, StageState.STARTING, now))
     return state
 
 

@@ -70,6 +70,11 @@ class Conversation:
         assert self._hold is not None
         return await self._hold.next()
 
+    def ask_again(self) -> None:
+        """News came while a prompt may have been awaited."""
+        if self._hold is not None:
+            self._hold.ask_again()
+
     def begin(self, prompt: Prompt) -> None:
         """This prompt's request is the one that is served from now on."""
         self.request = Request(secrets.token_hex(16), prompt.tokens)

@@ -56,3 +56,6 @@ class Dialog(Protocol):
 
         Raises PpError when none can be asked for any more, OutputGone when nobody reads that one was refused.
         """
+
+    def ask_again(self) -> None:
+        """News came: where `next` awaits a prompt, show once more that it does."""

@@ -43,7 +43,9 @@ class _Work:
 
 
 class Redeployments:
-    """`ready`: called when every node has the code of a request; the run then restarts them between two prompts."""
+    """`ready`: called when every node has the code of a request; the run then restarts them between two prompts.
+    `told`: called when what was said of a request may stand where a prompt is typed.
+    """
 
     def __init__(
         self,
@@ -52,12 +54,14 @@ class Redeployments:
         cluster: Cluster,
         nodes: NodeSource,
         ready: Callable[[], None],
+        told: Callable[[], None],
     ) -> None:
         self._options = options
         self._view = view
         self._cluster = cluster
         self._nodes = nodes
         self._ready = ready
+        self._told = told
         self._mailbox: Mailbox | None = None
         self._work: _Work | None = None
         self._count = 0
@@ -146,6 +150,7 @@ class Redeployments:
         text = f"redeployed  {work.request.version}  {work.request.source}  {seconds:.1f} s"
         self._end(AnswerLine(text, done=True, result={"seconds": round(seconds, 3), "source": work.request.source}))
         self._view.line(text)
+        self._told()
 
     def close(self, error: PpError | None) -> None:
         """The run is over: whoever waits for an answer gets one. Never raises."""
@@ -164,6 +169,7 @@ class Redeployments:
         except PpError as error:
             self._view.line(f"the new code is refused, the chain goes on as it was: {error}")
             self._end(_failed(error))
+            self._told()
             return
         work.keys = [secrets.token_bytes(32) for _ in range(self._options.num_stages)]
         self._options.redactor.keep(*work.keys)

@@ -146,7 +146,12 @@ class ChainRun(MeshEvents):
         self._axis = StageAxis(self._view, self._options.run_id, self._options.num_stages, self._cluster.tell)
         self._joining = Joining(self._cluster, self._nodes, self._view, self._options.deadlines.join)
         self._redeployments = Redeployments(
-            self._options, self._view, self._cluster, self._nodes, ready=lambda: self._answering.restart_when_idle()
+            self._options,
+            self._view,
+            self._cluster,
+            self._nodes,
+            ready=lambda: self._answering.restart_when_idle(),
+            told=lambda: self._conversation.ask_again(),
         )
         self._faults = Faults(
             self._options,

@@ -78,7 +78,8 @@ def _phases(a: Analysis) -> Iterator[str]:
     rows: list[tuple[str, ...]] = [("phase", "from s", "took s", "deadline")]
     for phase in a.phases:
         limit = f"{phase.deadline_s:g} s {phase.option}".strip() if phase.deadline_s is not None else ""
-        rows.append((phase.phase, f"{phase.begin:.2f}", f"{phase.seconds:.2f}", limit))
+        name = f"{phase.phase} (renting)" if a.remote and phase.phase == "Planning" else phase.phase
+        rows.append((name, f"{phase.begin:.2f}", f"{phase.seconds:.2f}", limit))
     if len(rows) > _PHASE_LINES:  # a run that was held for many prompts
         left_out = len(rows) - _PHASE_LINES
         rows[_PHASE_LINES - 4 : -4] = [(f"({left_out} more)", "", "", "")]
@@ -90,7 +91,7 @@ def _stages(a: Analysis) -> Iterator[str]:
     if not a.stages:
         return
     rows: list[tuple[str, ...]] = [_START_HEAD, *(_start_row(stage) for stage in a.stages)]
-    yield "stages, in seconds"
+    yield f"stages, in seconds (boot: until it had joined{', renting included' if a.remote else ''})"
     yield from _fitted(rows, right=lambda column: column in (0, 3, 4, 5, 6, 7))
     if any(stage.decode_p50 is not None or stage.prefill is not None for stage in a.stages):
         head = ("stage", "prefill", "decode p50", "p99", "compute", "wait", "hop", "steps")
@@ -116,7 +117,7 @@ def _edges(a: Analysis) -> Iterator[str]:
         return
     head = ("edge", "path", "round trip", "hop mean", "p50", "p99", "share", "changes")
     rows = [head, *(_edge_row(edge) for edge in a.edges)]
-    yield "edges, in milliseconds"
+    yield "edges, in milliseconds (round trip: before the first token; hop: a token's)"
     yield from _fitted(rows, right=lambda column: column > 1)
 
 

@@ -31,6 +31,8 @@ class Talk:
     gone_after: int = 99
     answers: list[Answer] = field(default_factory=list)
 
+    def ask_again(self) -> None: ...
+
     async def answered(self, answer: Answer) -> None:
         self.answers.append(answer)
         if len(self.answers) == self.gone_after:

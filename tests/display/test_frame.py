@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from ppsmoke.display.frame import Paper, frame, seconds
-from ppsmoke.display.state import DisplayState, fold
-from ppsmoke.run_events import EdgeMeasured, PhaseEntered, RunBegan, RunEnded, StageDoing, StageState
+from ppsmoke.display.state import DisplayState, begin, fold
+from ppsmoke.run_events import EdgeMeasured, PhaseEntered, RunBegan, RunEnded, StageDoing, StagePlaced, StageState
 from tests.display.runs import DECODING, LOCAL, PREPARING, RENTED, RENTING, told
 
 
@@ -115,3 +115,11 @@ def test_a_terminal_of_old_letters_gets_no_others() -> None:
 )
 def test_times_in_words(value: float, text: str) -> None:
     assert seconds(value) == text
+
+
+def test_no_cell_is_cut_beside_empty_ones() -> None:
+    host = "instance 31415926, RTX 6000Ada, Rheinland-Pfalz, Germany"
+    state = fold(begin(RENTED, 0.0), StagePlaced(0, host), 1.0)
+    (row,) = [line.plain for line in frame(state, 2.0, Paper(120)) if line.plain.lstrip().startswith("0 ")]
+    assert host in row
+    assert len(row) <= 120

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ppsmoke.display.frame import phase_words
 from ppsmoke.display.state import begin, fold
 from ppsmoke.run_events import (
     EdgeMeasured,
@@ -150,3 +151,14 @@ def test_while_everything_is_given_back_no_stage_compiles_any_more() -> None:
     late = fold(state, StageDoing(0, StageState.COMPILING, "", 1, 2, "kernels"), 9.5)
     assert late.stages[0].state is StageState.STOPPING
     assert fold(state, StageDoing(0, StageState.STOPPED), 9.5).stages[0].state is StageState.STOPPED
+
+
+def test_stages_that_restart_with_new_code_are_shown_as_they_come() -> None:
+    state = told(LOCAL, DECODING)
+    for stage in state.stages:
+        state = fold(state, StageDoing(stage.index, StageState.STOPPING), 20.0)
+    for phase in ("Redeploying", "Planning"):
+        state = fold(state, PhaseEntered(phase), 21.0)
+    assert phase_words(state) == "preparing the stages"
+    state = fold(state, StageDoing(1, StageState.LOADING, "", 1, 10, "blocks"), 22.0)
+    assert [stage.state for stage in state.stages] == [*(StageState.STARTING, StageState.LOADING, StageState.STARTING)]

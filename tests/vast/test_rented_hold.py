@@ -65,6 +65,8 @@ class Silent:
 
     async def answered(self, answer: Answer) -> None: ...
 
+    def ask_again(self) -> None: ...
+
     async def next(self) -> Prompt | None:
         await asyncio.Event().wait()
         return None
