@@ -5,7 +5,8 @@ A process of its own beside the node, whose environment it has. It reads one lin
 it cannot. When its input ends before that, it ends.
 
 Nothing is installed over anything: the wheel is unpacked into a folder of its own, which goes in front of Python's
-path. That serves for code with the very requirements of what runs now; other ones are refused, as is another version.
+path; code that was sent before and does not run any more is removed. That serves for code with the very requirements of
+what runs now; other ones are refused, as is another version.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from pathlib import Path
 
 from ppsmoke import __version__
 from ppsmoke.errors import EnvironmentFault, PpError
+from ppsmoke.files.code_folders import code_folder, remove_code
 from ppsmoke.files.reader import FileReader
 from ppsmoke.files.wheel import DISTRIBUTION
 from ppsmoke.helper_program import read_request, run_program, write_line
@@ -38,7 +40,8 @@ def main() -> int:
     try:
         settings = parse_settings(os.environ)
         parent = Path(request["folder"]) if request["folder"] else Path.home() / "pp-smoke-run"
-        folder = parent / f"{CODE_PREFIX}{request['sha256'][:16]}"
+        folder = code_folder(parent, request["sha256"])
+        remove_code(parent, {folder, *map(Path, os.environ.get("PYTHONPATH", "").split(os.pathsep))})
         if not folder.is_dir():
             _unpack(_fetch(settings, request["file"], request["sha256"]), folder)
         path = python_path(folder, os.environ)

@@ -45,6 +45,8 @@ class _Open:
     offered: OfferedFile
     file: BinaryIO
     stamp: tuple[int, int]
+    readers: int = 0
+    withdrawn: bool = False
 
 
 class FileService:
@@ -73,6 +75,13 @@ class FileService:
             self._files[name] = _open(name, path)
         except OSError as error:
             raise ModelNotFound(f"the file {error.filename} cannot be read: {error.strerror}") from error
+
+    def withdraw(self, name: str) -> None:
+        """Offer that file no more, and close it as soon as nobody reads from it."""
+        opened = self._files.pop(name, None)
+        if opened is not None:
+            opened.withdrawn = True
+            _close_unread(opened)
 
     def close(self) -> None:
         """Close the files. Safe to call twice."""
@@ -135,8 +144,14 @@ class FileService:
                 stream, Refused(NOT_GIVEN, f"bytes {wanted.offset}+{wanted.length} are not in {wanted.name}")
             )
             return
-        data = await asyncio.to_thread(os.pread, opened.file.fileno(), wanted.length, wanted.offset)
-        if _stamp(opened.file) != opened.stamp or len(data) != wanted.length:
+        opened.readers += 1
+        try:
+            data = await asyncio.to_thread(os.pread, opened.file.fileno(), wanted.length, wanted.offset)
+            as_it_was = _stamp(opened.file) == opened.stamp
+        finally:
+            opened.readers -= 1
+            _close_unread(opened)
+        if not as_it_was or len(data) != wanted.length:
             await self._answer(stream, Refused(NOT_GIVEN, f"{wanted.name} was changed during the run"))
             return
         await self._answer(stream, Bytes(len(data)))
@@ -153,6 +168,11 @@ def _open(name: str, path: Path) -> _Open:
     stamp = _stamp(file)
     size, changed_ns = stamp
     return _Open(OfferedFile(name, size, f"{size}-{changed_ns}-{head}"), file, stamp)
+
+
+def _close_unread(opened: _Open) -> None:
+    if opened.withdrawn and not opened.readers:
+        opened.file.close()
 
 
 def _stamp(file: BinaryIO) -> tuple[int, int]:

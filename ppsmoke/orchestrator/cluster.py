@@ -159,6 +159,11 @@ class Cluster:
         assert self._files is not None
         self._files.offer(name, path)
 
+    def withdraw(self, name: str) -> None:
+        """Nobody needs that file any more."""
+        if self._files is not None:
+            self._files.withdraw(name)
+
     def plan_again(self, keys: Sequence[bytes]) -> None:
         """A plan for other nodes, with these keys, in the place of all that were there. None of them lives any more."""
         former = [stage.node_id for stage in self.plan.stages]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 
 from ppsmoke.errors import PpError
+from ppsmoke.files.code_folders import remove_code
 from ppsmoke.membership import local_config, wan_config
 from ppsmoke.orchestrator.children import Child, ChildNode
 from ppsmoke.orchestrator.node_environment import node_environment
@@ -17,7 +17,6 @@ from ppsmoke.orchestrator.node_source import Network, NodeNews, Site
 from ppsmoke.orchestrator.options import RunOptions, View
 from ppsmoke.resources import ResourceBook
 from ppsmoke.run_events import StageDoing, StagePlaced, StageState
-from ppsmoke.stage.new_code import CODE_PREFIX
 from ppsmoke.transport.endpoint import by_relay_alone
 
 _CHILD_END_S = 10.0
@@ -129,8 +128,7 @@ class LocalNodes:
         if running and grace_s > 0:
             await asyncio.wait(running, timeout=grace_s)
         await self._book.end_all()
-        for sent in self._options.log_dir.glob(f"{CODE_PREFIX}*"):
-            shutil.rmtree(sent, ignore_errors=True)
+        remove_code(self._options.log_dir)
 
 
 def _exited(child: Child, news: NodeNews, exited: asyncio.Future[int]) -> None:

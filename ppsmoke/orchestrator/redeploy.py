@@ -13,9 +13,11 @@ import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from ppsmoke import __version__
 from ppsmoke.errors import DeadlineExceeded, PpError, RunFailed
+from ppsmoke.files.code_folders import code_folder, remove_code
 from ppsmoke.held_runs import AnswerLine, CodeRequest, HeldRun, Mailbox, refusal
 from ppsmoke.messages import CodeFetched, FetchCode, RestartNode
 from ppsmoke.orchestrator.cluster import Cluster
@@ -146,6 +148,8 @@ class Redeployments:
         work = self._work
         if work is None:
             return
+        if shared := self._nodes.code_folder():
+            remove_code(Path(shared), {code_folder(Path(shared), work.request.sha256)})
         seconds = time.monotonic() - work.began
         text = f"redeployed  {work.request.version}  {work.request.source}  {seconds:.1f} s"
         self._end(AnswerLine(text, done=True, result={"seconds": round(seconds, 3), "source": work.request.source}))
@@ -195,6 +199,12 @@ class Redeployments:
         self._count += 1
         name = f"code-{self._count}"
         self._cluster.offer(name, wheel)
+        try:
+            await self._have_fetched(work, name, digest)
+        finally:
+            self._cluster.withdraw(name)
+
+    async def _have_fetched(self, work: _Work, name: str, digest: str) -> None:
         order = FetchCode(run_id=self._cluster.run_id, file=name, sha256=digest, folder=self._nodes.code_folder())
         await asyncio.gather(*(self._cluster.tell(stage, order) for stage in sorted(work.awaited)))
         ready_s = self._options.deadlines.ready

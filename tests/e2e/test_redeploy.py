@@ -39,9 +39,12 @@ def end(run: Program) -> str:
     return run.end().expect(0).text
 
 
+def unpacked(box: Box) -> list[Path]:
+    return [*(box.state / "pp-smoke-run").glob("runs/*/pp-smoke-code-*")]
+
+
 def left(box: Box) -> list[Path]:
-    state = box.state / "pp-smoke-run"
-    return [*(state / "held").iterdir(), *state.glob("runs/*/pp-smoke-code-*")]
+    return [*(box.state / "pp-smoke-run" / "held").iterdir(), *unpacked(box)]
 
 
 def answers(run: Program) -> int:
@@ -62,6 +65,7 @@ def test_the_nodes_get_new_code_after_the_answer_under_way_and_serve_on(stages: 
     wait_until("the third answer", lambda: answers(run) == 3)
     # Once more: what is sent replaces what was sent before.
     box.run("--redeploy").expect(0)
+    assert len(unpacked(box)) == 1
     say(run, "four")
     said = [stub_text(FIRST, 20, slow), stub_text("two", 20, slow), chr(NEW_TOKEN) * 20, stub_text("four", 20, slow)]
     assert end(run) == "".join(f"{answer}\n" for answer in said)

@@ -178,6 +178,29 @@ def test_a_file_that_is_replaced_is_served_as_it_was(tmp_path: Path) -> None:
     with_service(tmp_path, {"m.gguf": BIG}, body)
 
 
+def test_a_file_that_is_withdrawn_is_closed_and_no_longer_offered(tmp_path: Path) -> None:
+    async def body(ticket: str, service: FileService, _: object) -> None:
+        more = tmp_path / "code.whl"
+        more.write_bytes(b"new code")
+        service.offer("code-1", more)
+
+        def names() -> list[str]:
+            with reader(ticket) as files:
+                return [file.name for file in files.files()]
+
+        def is_open() -> bool:
+            return any(link.resolve() == more for link in Path("/proc/self/fd").iterdir())
+
+        assert await asyncio.to_thread(names) == ["m.gguf", "code-1"]
+        assert is_open()
+        service.withdraw("code-1")
+        assert await asyncio.to_thread(names) == ["m.gguf"]
+        assert not is_open()
+        service.withdraw("code-1")
+
+    with_service(tmp_path, {"m.gguf": BIG}, body)
+
+
 def test_an_orchestrator_that_is_gone_is_an_error_and_no_hang(tmp_path: Path) -> None:
     tickets: list[str] = []
 
