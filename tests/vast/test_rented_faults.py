@@ -152,7 +152,8 @@ def test_what_cannot_be_verified_is_named_with_its_price_and_the_command_and_the
     assert len(done.left) == 2
     for one in done.report.instances:
         assert f"instance {one['id']} may still be there, at {one['price_per_hour_usd']:.3f} USD an hour" in str(left)
-        assert f"pp-smoke-run --teardown --label {one['label']} --yes" in str(left)
+        assert f" --label {one['label']} --yes" in str(left)
+    assert "pp-smoke-run --teardown --vast-url http://127.0.0.1:" in str(left)
 
 
 def test_a_budget_that_is_spent_ends_the_run(tmp_path: Path) -> None:
