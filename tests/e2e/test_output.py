@@ -32,7 +32,7 @@ def test_stdout_has_the_text_and_nothing_else(box: Box) -> None:
     done = box.run("--seed", "--model", MODEL, "--max-tokens", "16").expect(0)
     assert done.text == stub_text(DEFAULT_PROMPT, 16, MODEL)
     assert "16 tokens (max_tokens)" in done.err
-    assert "logs" in done.err
+    assert "run directory" in done.err
 
 
 def test_quiet_says_only_the_text(box: Box) -> None:
