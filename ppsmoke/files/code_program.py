@@ -25,10 +25,10 @@ from pathlib import Path
 from ppsmoke import __version__
 from ppsmoke.errors import EnvironmentFault, PpError
 from ppsmoke.files.code_folders import code_folder, remove_code
-from ppsmoke.files.reader import FileReader
 from ppsmoke.files.wheel import DISTRIBUTION
 from ppsmoke.helper_program import read_request, run_program, write_line
 from ppsmoke.stage.new_code import CODE_PREFIX
+from ppsmoke.stage.orchestrator_files import orchestrator_files
 from ppsmoke.stage.settings import NodeSettings, parse_settings
 
 _TRY_S = 60.0
@@ -80,14 +80,7 @@ def try_code(folder: Path, environ: Mapping[str, str]) -> None:
 
 
 def _fetch(settings: NodeSettings, name: str, sha256: str) -> bytes:
-    with FileReader(
-        settings.seed_addr,
-        run_id=settings.run_id,
-        join_token=bytes.fromhex(settings.join_token),
-        relay_urls=settings.seed_relay,
-        relay_token=settings.relay_token,
-        far=settings.far,
-    ) as reader:
+    with orchestrator_files(settings) as reader:
         sizes = {file.name: file.size for file in reader.files()}
         if name not in sizes:
             raise EnvironmentFault(f"the orchestrator does not offer {name}")

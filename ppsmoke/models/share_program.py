@@ -17,7 +17,6 @@ from typing import Any
 
 from ppsmoke.errors import PpError
 from ppsmoke.files.models import SCHEME, fetch_from_orchestrator
-from ppsmoke.files.reader import FileReader
 from ppsmoke.helper_program import read_request, run_program, write_line
 from ppsmoke.model_facts import stage_tensors
 from ppsmoke.models.ensure import ensure_share
@@ -25,6 +24,7 @@ from ppsmoke.models.resolve import parse_model
 from ppsmoke.models.share import Announced, Wanted, stage_share
 from ppsmoke.plan import check_stage_count
 from ppsmoke.roles import layer_range
+from ppsmoke.stage.orchestrator_files import orchestrator_files
 from ppsmoke.stage.settings import parse_settings
 
 
@@ -42,15 +42,7 @@ def main() -> int:
 def _fetch(model: str, wanted: Wanted) -> Path:
     if not model.startswith(SCHEME):
         return ensure_share(parse_model(model), wanted, progress=_Lines())
-    settings = parse_settings(os.environ)
-    with FileReader(
-        settings.seed_addr,
-        run_id=settings.run_id,
-        join_token=bytes.fromhex(settings.join_token),
-        relay_urls=settings.seed_relay,
-        relay_token=settings.relay_token,
-        far=settings.far,
-    ) as reader:
+    with orchestrator_files(parse_settings(os.environ)) as reader:
         return fetch_from_orchestrator(reader, model, wanted, _Lines())
 
 
