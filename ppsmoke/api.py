@@ -30,6 +30,7 @@ from ppsmoke.orchestrator.run import LocalRun
 from ppsmoke.preflight import available_memory, check_announced_model, check_memory, stage_memories
 from ppsmoke.request import Model, open_model
 from ppsmoke.run_events import NoteMade, RunEvent, Seen
+from ppsmoke.signal_loop import run_with_signals
 from ppsmoke.signals import ENDING_SIGNALS
 from ppsmoke.stub_model import is_stub_model
 from ppsmoke.telemetry import export_run
@@ -136,7 +137,7 @@ def _run(
     try:
         run = LocalRun(options, view)
         view.end = run.output_gone
-        result = asyncio.run(run.execute())
+        result = run_with_signals(run.execute())
         result.times.model = prepared
         if command.verify and result.error is None and result.finish_reason is not None:
             _verify(options, result, silent)

@@ -27,6 +27,13 @@ class GuardedTasks:
         for task in list(self._tasks):
             task.cancel()
 
+    async def end(self, limit_s: float) -> None:
+        """Cancel all that are left, and wait until they have let go of what they had in hand, `limit_s` seconds at
+        most."""
+        self.cancel()
+        if self._tasks:
+            await asyncio.wait(list(self._tasks), timeout=limit_s)
+
     async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
         try:
             await work

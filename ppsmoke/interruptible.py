@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from ppsmoke.signals import ending_signals, interruption, raise_on_signals
+from ppsmoke.signal_loop import run_with_signals
+from ppsmoke.signals import ending_signals, interruption
 
 T = TypeVar("T")
 
@@ -17,10 +18,7 @@ def run_interruptibly(work: Coroutine[Any, Any, T]) -> T:
     A handler that raises would not do: inside the loop's own callbacks what it raises is swallowed. `work` may take
     the signals over for itself, with the loop's `add_signal_handler`.
     """
-    try:
-        return asyncio.run(_guarded(work))
-    finally:
-        raise_on_signals()
+    return run_with_signals(_guarded(work))
 
 
 async def _guarded(work: Coroutine[Any, Any, T]) -> T:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import secrets
@@ -16,7 +15,7 @@ from ppsmoke import models
 from ppsmoke.bundle.recorder import RunRecorder
 from ppsmoke.command_steps import RunCommand, begin, empty_result, end, prepare, report
 from ppsmoke.dialog import TypedDialog
-from ppsmoke.errors import PpError, VerifyMismatch
+from ppsmoke.errors import Interrupted, PpError, VerifyMismatch
 from ppsmoke.interruptible import run_interruptibly
 from ppsmoke.models import find_model, parse_model
 from ppsmoke.orchestrator.options import RunOptions
@@ -32,7 +31,7 @@ from ppsmoke.preflight import (
     stage_memories,
 )
 from ppsmoke.request import Model, open_model
-from ppsmoke.signals import raise_on_signals
+from ppsmoke.signal_loop import run_with_signals
 from ppsmoke.stub_model import is_stub_model
 from ppsmoke.terminal import Terminal
 from ppsmoke.verify import Verification, verify_tokens
@@ -102,10 +101,13 @@ def _with_relays(command: RunCommand, options: RunOptions, terminal: Terminal) -
 def _serve(command: RunCommand, options: RunOptions, terminal: Terminal, recorder: RunRecorder) -> RunResult:
     output = RunOutput(terminal, stream=not command.as_json, recorder=recorder)
     dialog = TypedDialog(command, options.model, output) if command.hold else None
-    result = asyncio.run(LocalRun(options, output, hold=dialog).execute())
-    raise_on_signals()
-    end(result, output, terminal)
-    return result
+    run = LocalRun(options, output, hold=dialog)
+    try:
+        run_with_signals(run.execute())
+        end(run.result, output, terminal)
+    except Interrupted as late:  # when all but the last lines was over
+        run.result.error = run.result.error or late
+    return run.result
 
 
 def _verify(options: RunOptions, result: RunResult, terminal: Terminal) -> Verification:

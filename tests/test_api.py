@@ -57,16 +57,22 @@ def test_it_gives_the_text_and_prints_nothing(capfd: pytest.CaptureFixture[str],
 
 RUNS = """
 import gc, sys, time
+from contextlib import suppress
 from pathlib import Path
 from ppsmoke import run_local
 
 def open_files():
     return len(list(Path("/proc/self/fd").iterdir()))
 
+def raise_early(_event):
+    raise LookupError
+
 model = sys.argv[1]
 run_local(model=model, max_tokens=2)  # what a process opens once
 before = open_files()
 run_local(model=model, max_tokens=2)
+with suppress(LookupError):
+    run_local(model=model, max_tokens=2, on_event=raise_early)
 run_local(model=model, max_tokens=2)
 ends = time.monotonic() + 20
 while open_files() > before and time.monotonic() < ends:

@@ -45,6 +45,7 @@ from ppsmoke.run_events import PromptInjected, StageDoing, StageState
 from ppsmoke.transport import MeshEvents
 
 _TABLE_S = 0.5
+_LET_GO_S = 2.0
 _QUIET = (machine.Phase.PLANNING, machine.Phase.REDEPLOYING, machine.Phase.TEARING_DOWN, machine.Phase.DONE)
 """What becomes of members then is no surprise."""
 
@@ -409,7 +410,7 @@ class ChainRun(MeshEvents):
         self._redeployments.close(self._state.error)
         if self._last_table is not None:
             await asyncio.wait((self._last_table,), timeout=_TABLE_S)
-        self._tasks.cancel()
+        await self._tasks.end(_LET_GO_S)
         try:
             self._nodes.kill(self._lost)
             await self._cluster.end(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import socket
 from collections.abc import Awaitable, Sequence
@@ -13,6 +14,9 @@ from ppsmoke.waiting import wait_for
 
 ALPN = b"pp-smoke-run/1"
 MAX_TICKET_CHARS = 2048
+
+_CANCELLED_BIND_S = 1.0
+"""It takes milliseconds."""
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +97,7 @@ class Endpoint:
         elif udp_port and _is_free(udp_port):
             builder.bind_addr(f"0.0.0.0:{udp_port}")
         try:
-            endpoint = cls(await wait_for(builder.bind(), deadline_s), loopback_only=loopback_only)
+            endpoint = cls(await _bound(builder, deadline_s), loopback_only=loopback_only)
         except TimeoutError:
             raise DeadlineExceeded(
                 f"the network endpoint was not bound within {deadline_s:g} s", phase="bind"
@@ -104,17 +108,25 @@ class Endpoint:
                 remedy="Check that this process may open UDP sockets.",
                 phase="bind",
             ) from None
-        if relay_urls and not await endpoint._reaches_relay(deadline_s):
-            where = ", ".join(relay_urls)
-            if need_relay:
-                await endpoint.close()
-                raise DeadlineExceeded(
-                    f"no relay was reached within {deadline_s:g} s: {where}",
-                    remedy="Check the address with --relay-url; machines behind routers are reached through it alone.",
-                    phase="relay",
-                )
-            log.warning("no relay was reached within %g s: %s", deadline_s, where)
+        try:
+            if relay_urls:
+                await endpoint._need_relay(relay_urls, deadline_s, need_relay)
+        except BaseException:
+            await endpoint.close()
+            raise
         return endpoint
+
+    async def _need_relay(self, relay_urls: Sequence[str], deadline_s: float, needed: bool) -> None:
+        if await self._reaches_relay(deadline_s):
+            return
+        where = ", ".join(relay_urls)
+        if needed:
+            raise DeadlineExceeded(
+                f"no relay was reached within {deadline_s:g} s: {where}",
+                remedy="Check the address with --relay-url; machines behind routers are reached through it alone.",
+                phase="relay",
+            )
+        log.warning("no relay was reached within %g s: %s", deadline_s, where)
 
     async def _reaches_relay(self, deadline_s: float) -> bool:
         try:
@@ -173,6 +185,20 @@ class Endpoint:
             log.info("the network endpoint did not close within %g s", deadline_s)
         except IROH_ERRORS as error:
             log.debug("closing the network endpoint: %s", iroh_text(error))
+
+
+async def _bound(builder: Any, deadline_s: float) -> Any:
+    """The library's endpoint. A bind that is cancelled half-way would leave its sockets open, so it is waited for."""
+    binding = asyncio.ensure_future(builder.bind())
+    try:
+        return await wait_for(asyncio.shield(binding), deadline_s)
+    except BaseException:
+        done, _ = await asyncio.wait((binding,), timeout=_CANCELLED_BIND_S)
+        if not done:
+            binding.cancel()
+        elif binding.exception() is None:
+            await Endpoint(binding.result(), loopback_only=True).close()
+        raise
 
 
 def _relay_mode(relay_urls: Sequence[str], token: str) -> Any:

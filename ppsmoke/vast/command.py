@@ -78,7 +78,9 @@ def vastai_command(command: RunCommand, rental: RentalCommand) -> int:
         if attempt.output is not None:
             end(result, attempt.output, terminal)
     except PpError as error:
-        result.error = error
+        if attempt is not None and attempt.result is not None:
+            result = attempt.result
+        result.error = result.error or error
     rented = attempt.rented if attempt is not None else None
     if rented is not None:
         terminal.settle()
@@ -153,8 +155,8 @@ def _own_files(model: str) -> dict[str, Path]:
 
 @dataclass(slots=True)
 class _Attempt:
-    """One invocation, its options settled. `output` and `recorder` are set once the run itself began, `rented` once it
-    is over."""
+    """One invocation, its options settled. `output` and `recorder` are set once the run itself began, `result`
+    and `rented` once it is over."""
 
     command: RunCommand
     rental: RentalCommand
@@ -165,6 +167,7 @@ class _Attempt:
     output: RunOutput | None = None
     recorder: RunRecorder | None = None
     rented: RentalReport | None = None
+    result: RunResult | None = None
 
     async def plan(self) -> str:
         """What would be rented, as text or JSON. Raises TooFewOffers, VastFailed."""
@@ -213,7 +216,8 @@ class _Attempt:
                 dialog = TypedDialog(self.command, options.model, self.output, costs=lambda: run.rental)
             run = RentedRun(options, terms, self.output, api, hold=dialog)
             try:
-                return await run.execute()
+                self.result = await run.execute()
+                return self.result
             finally:
                 self.rented = run.rental
 

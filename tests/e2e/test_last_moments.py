@@ -34,7 +34,6 @@ def test_the_last_text_waits_for_a_slow_reader(box: Box) -> None:
     assert text.decode() == stub_text("Say hello", 1, STUB)
 
 
-@pytest.mark.slow  # the signal may meet the event loop as it closes, and Python then says so on stderr
 def test_ctrl_c_ends_the_wait_for_a_reader(box: Box) -> None:
     reading, writing = os.pipe()
     os.set_blocking(writing, False)

@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import asyncio
+import gc
 import ipaddress
 import socket
+import time
+from pathlib import Path
 
 import pytest
 
@@ -96,3 +100,28 @@ def test_a_port_that_a_router_leads_to_is_bound_and_another_one_where_it_is_take
         await second.close()
 
     run_clean(work())
+
+
+def test_a_bind_that_is_cancelled_at_any_moment_leaves_no_socket() -> None:
+    async def bind(cancelled_after_s: float | None) -> None:
+        binding = asyncio.ensure_future(Endpoint.bind(key_of("a"), loopback_only=True))
+        await asyncio.wait((binding,), timeout=cancelled_after_s)
+        if binding.cancel():
+            with pytest.raises(asyncio.CancelledError):
+                await binding
+        else:
+            await (await binding).close()
+
+    asyncio.run(bind(None))  # what a process opens once
+    before = open_files()
+    for tenths_of_ms in range(0, 50, 5):
+        asyncio.run(bind(tenths_of_ms / 10_000))  # each in a loop that ends at once: nothing can be mended later
+    ends = time.monotonic() + 20
+    while open_files() > before:
+        assert time.monotonic() < ends, f"{open_files() - before} more files are open than before"
+        gc.collect()
+        time.sleep(0.01)
+
+
+def open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
