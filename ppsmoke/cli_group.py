@@ -55,7 +55,12 @@ class Invocation:
 
 
 class PlainCommand(TyperCommand):
-    """One whose help says of a flag no type."""
+    """One whose help says of a flag no type, and that takes no empty path."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not ctx.resilient_parsing:
+            refuse_empty_paths(self.get_params(ctx), self.make_parser(ctx).parse_args(list(args))[0])
+        return super().parse_args(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         hide_types_of_flags(self.get_params(ctx))
@@ -76,6 +81,20 @@ def hide_types_of_flags(parameters: Sequence[Any]) -> None:
             parameter.metavar = ""
 
 
+def refuse_empty_paths(
+    parameters: Sequence[Any], written: Mapping[str, Any], origins: Mapping[str, str] | None = None
+) -> None:
+    """An empty text would name the folder in which one is: mostly it is a script's variable that is not set.
+
+    origins: where a value stands, by parameter; else it is on the command line. Raises UsageError.
+    """
+    for parameter in parameters:
+        if parameter.type_descriptor.annotation is Path and written.get(parameter.name) == "":
+            option = max(parameter.opts, key=len) if parameter.opts[0].startswith("-") else parameter.metavar
+            place = (origins or {}).get(parameter.name, option)
+            raise UsageError(f"the path that {place} gives is empty", remedy="Name a place, or leave it out.")
+
+
 class OptionsGroup(TyperGroup):
     """The context's object is an Invocation."""
 
@@ -87,6 +106,7 @@ class OptionsGroup(TyperGroup):
         if ctx.resilient_parsing or not isinstance(invocation, Invocation):
             return super().parse_args(ctx, args)
         written, rest, _ = self.make_parser(ctx).parse_args(list(args))
+        refuse_empty_paths(self.get_params(ctx), written)
         for completion in _COMPLETION if rest else ():
             if written.get(completion):
                 raise UsageError(
@@ -97,6 +117,8 @@ class OptionsGroup(TyperGroup):
             return super().parse_args(ctx, args)  # the options are those of a run
         settings = self._settings(ctx, invocation, written)
         invocation.origins = {name: setting.origin for name, setting in settings.items()}
+        set_elsewhere = {name: setting.value for name, setting in settings.items()}
+        refuse_empty_paths(self.get_params(ctx), set_elsewhere, invocation.origins)
         invocation.as_json = invocation.as_json or settings_flag(settings, "as_json")
         invocation.debug = invocation.debug or settings_flag(settings, "debug")
         ctx.default_map = {

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ppsmoke.errors import UsageError
+from ppsmoke.named_file import read_named
 from ppsmoke.wording import short_path, size
 
 _REMEDY = "Mend it, or name another with --config; --config /dev/null reads none."
@@ -39,8 +40,7 @@ def read_config(path: Path, *, chosen: bool) -> ConfigText | None:
     """The file's text; None where the default one (not `chosen`) is missing or cannot be reached. Raises UsageError."""
     name = short_path(path)
     try:
-        with path.open("rb") as file:
-            data = file.read(_MOST_BYTES + 1)
+        data = read_named(path, most=_MOST_BYTES + 1)
         shared = stat.S_IMODE(path.stat().st_mode) & (stat.S_IRGRP | stat.S_IROTH) != 0
     except (FileNotFoundError, NotADirectoryError) as error:
         if not chosen:

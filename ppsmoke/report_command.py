@@ -6,9 +6,11 @@ import json
 import os
 from pathlib import Path
 
+from ppsmoke.bundle.folder import run_folders
 from ppsmoke.bundle.names import ENVIRONMENT
 from ppsmoke.errors import EnvironmentFault, UsageError
 from ppsmoke.logs import state_dir
+from ppsmoke.named_file import write_named
 from ppsmoke.report.analysis import analyse
 from ppsmoke.report.html import html_page
 from ppsmoke.report.source import read_story
@@ -37,18 +39,20 @@ def report_command(directory: Path | None, *, as_json: bool, html: Path | None, 
 
 
 def _newest() -> Path:
-    runs = state_dir(os.environ) / "runs"
-    found = [path for path in runs.glob("*") if (path / ENVIRONMENT).is_file()]
+    found = [path for path in run_folders(os.environ) if (path / ENVIRONMENT).is_file()]
     if not found:
         raise UsageError(
-            f"no run has left anything in {runs}", remedy="Give the directory: what --log-dir said, or the run printed."
+            f"no run has left anything in {state_dir(os.environ) / 'runs'}",
+            remedy="Give the directory: what --log-dir said, or the run printed.",
         )
     return max(found, key=lambda path: (path / ENVIRONMENT).stat().st_mtime)
 
 
 def _write(path: Path, text: str) -> None:
     try:
-        path.write_text(text, encoding="utf-8")
+        write_named(path, text)
     except OSError as error:
-        raise EnvironmentFault(f"{path} cannot be written: {error.strerror}", remedy="Choose another place.") from error
+        raise EnvironmentFault(
+            f"the file {path} cannot be written: {error.strerror}", remedy="Choose another place."
+        ) from error
     Terminal().line(f"wrote {path}")

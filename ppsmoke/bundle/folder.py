@@ -8,7 +8,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from ppsmoke.logs import state_dir
 
 KEPT_RUNS = 20
 KEPT_S = 24 * 3600.0
+_TEMPORARY = "pp-smoke-run-"
 _NO_PLACE = frozenset((errno.EACCES, errno.EPERM, errno.EROFS))  # a container's home that is not to be written to
 
 
@@ -55,7 +56,7 @@ def check_chosen(chosen: Path) -> None:
 def open_folder(run_id: str, chosen: Path | None, environ: Mapping[str, str]) -> RunFolder:
     """Make the run's directory: `chosen`, else one in the usual place, where the newest and the young ones are kept.
 
-    Where that place may not be written to it is one among the temporary files.
+    Where that place may not be written to it is one among the temporary files, where the same are kept.
 
     Raises UsageError, EnvironmentFault.
     """
@@ -70,9 +71,13 @@ def open_folder(run_id: str, chosen: Path | None, environ: Mapping[str, str]) ->
             raise _unusable(path, error) from error
         return _temporary_folder(run_id, otherwise=_unusable(path, error))
     if chosen is None:
-        with suppress(OSError):
-            prune(runs, time.time())
+        prune(_runs_in(runs), time.time())
     return folder
+
+
+def run_folders(environ: Mapping[str, str]) -> list[Path]:
+    """The directories that runs of this user left without being told where, in no order."""
+    return [*_runs_in(state_dir(environ) / "runs"), *_temporary_runs()]
 
 
 def _made(path: Path, *, otherwise: str = "") -> RunFolder:
@@ -83,15 +88,37 @@ def _made(path: Path, *, otherwise: str = "") -> RunFolder:
 
 def _temporary_folder(run_id: str, *, otherwise: EnvironmentFault) -> RunFolder:
     try:
-        return _made(Path(tempfile.gettempdir()) / f"pp-smoke-run-{run_id}", otherwise=otherwise.what)
+        folder = _made(Path(tempfile.gettempdir()) / f"{_TEMPORARY}{run_id}", otherwise=otherwise.what)
     except OSError:
         raise otherwise from None
+    prune(_temporary_runs(), time.time())
+    return folder
 
 
-def prune(runs: Path, now: float) -> None:
-    """Take away what is neither one of the newest, nor a day young, nor the directory of a run that lives. Only what is
-    named like a run counts. Raises OSError where `runs` cannot be read."""
-    kept = sorted((p for p in runs.iterdir() if _is_run_id(p.name) and p.is_dir()), key=_made_at)
+def _runs_in(folder: Path, prefix: str = "") -> list[Path]:
+    """What is named like a run there; nothing where the folder cannot be read."""
+    try:
+        found = [path for path in folder.iterdir() if _is_run_id(path.name.removeprefix(prefix))]
+        return [path for path in found if path.name.startswith(prefix) and path.is_dir()]
+    except OSError:
+        return []
+
+
+def _temporary_runs() -> list[Path]:
+    """Others may have put something of such a name there."""
+    return [path for path in _runs_in(Path(tempfile.gettempdir()), _TEMPORARY) if _is_ours(path)]
+
+
+def _is_ours(path: Path) -> bool:
+    try:
+        return not path.is_symlink() and path.stat().st_uid == os.getuid()
+    except OSError:
+        return False
+
+
+def prune(runs: Sequence[Path], now: float) -> None:
+    """Take away what is neither one of the newest, nor a day young, nor the directory of a run that lives."""
+    kept = sorted(runs, key=_made_at)
     for old in kept[:-KEPT_RUNS]:
         if now - _made_at(old) > KEPT_S and not is_held(old):
             shutil.rmtree(old, ignore_errors=True)

@@ -66,9 +66,10 @@ def read_bundle(directory: Path) -> Bundle:
     """Raises UsageError where nothing of a run lies."""
     names = (ENVIRONMENT, EVENTS, RUN, PLAN)
     if not any((directory / name).is_file() for name in names):
+        why = f"none of {', '.join(names)} is in it" if directory.is_dir() else "there is no such directory"
         raise UsageError(
-            f"{directory} is no run's directory: none of {', '.join(names)} is in it",
-            remedy="Give the directory that a run printed as its bundle.",
+            f"the path {directory} is no run's directory: {why}",
+            remedy="Give what a run printed as its run directory, or nothing for that of the newest run.",
         )
     events = [_recorded(body) for body in _lines(directory / EVENTS)]
     spans = [_span(body) for body in _lines(directory / SPANS)]

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
+from ppsmoke.named_file import read_named
+
 _DEFAULT_ENDPOINT = "https://huggingface.co"
+_MOST_TOKEN_BYTES = 1 << 16
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
@@ -50,6 +53,6 @@ def _token_from_file(env: Mapping[str, str]) -> str | None:
     home = Path(env["HOME"]) if env.get("HOME") else Path.home()
     hub_home = Path(env["HF_HOME"]) if env.get("HF_HOME") else home / ".cache" / "huggingface"
     try:
-        return (hub_home / "token").read_text().strip() or None
+        return read_named(hub_home / "token", most=_MOST_TOKEN_BYTES).decode().strip() or None
     except (OSError, UnicodeDecodeError):
         return None

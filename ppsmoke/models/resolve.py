@@ -66,6 +66,8 @@ def parse_model(value: str) -> ModelRef:
         return ModelRef(str(path), PathSource(path))
     if path.is_dir():
         raise ModelNotFound(f"{value} is a folder, not a model", remedy="give the GGUF file itself")
+    if path.exists():
+        raise ModelNotFound(f"the model {value} is a pipe or a device, not a file", remedy="give the GGUF file itself")
     if value.lower().endswith(".gguf") or os.sep in value:
         raise ModelNotFound(f"there is no model file {value}")
     near = difflib.get_close_matches(value.lower(), ALIASES, n=1)

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ppsmoke.errors import VastKeyMissing
+from ppsmoke.named_file import read_named
 
 HIDDEN = "[key]"
+_MOST_BYTES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,7 @@ def find_api_key(given: str | None, environ: Mapping[str, str], home: Path) -> A
         return _checked(environ["VAST_API_KEY"], "VAST_API_KEY")
     for path in key_files(environ, home):
         try:
-            text = path.read_text().strip()
+            text = read_named(path, most=_MOST_BYTES).decode().strip()
         except FileNotFoundError:
             continue
         except (OSError, UnicodeDecodeError) as error:

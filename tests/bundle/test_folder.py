@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from ppsmoke.bundle.folder import KEPT_RUNS, KEPT_S, RunFolder, check_chosen, open_folder
+from ppsmoke.bundle.folder import KEPT_RUNS, KEPT_S, RunFolder, check_chosen, open_folder, run_folders
 from ppsmoke.errors import EnvironmentFault, UsageError
 
 
@@ -66,6 +68,33 @@ def test_the_directory_of_a_run_that_lives_stays(tmp_path: Path) -> None:
     living.close()
     make("f" * 32, None, {"XDG_STATE_HOME": str(tmp_path)})
     assert not old[0].exists()
+
+
+def test_runs_among_the_temporary_files_are_kept_and_found_like_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary, home = tmp_path / "tmp", tmp_path / "home"
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    for folder in old_runs(temporary, KEPT_S + 3600):
+        folder.rename(temporary / f"pp-smoke-run-{folder.name}")
+    (temporary / "pp-smoke-run-notes").mkdir()
+    (temporary / f"pp-smoke-run-{'a' * 32}").symlink_to(home)
+
+    def refused(path: Path, *, otherwise: str = "") -> RunFolder:
+        if path.is_relative_to(home):
+            raise PermissionError(errno.EACCES, "Permission denied")
+        path.mkdir()
+        return RunFolder(path, otherwise=otherwise)
+
+    monkeypatch.setattr("ppsmoke.bundle.folder._made", refused)
+    folder = open_folder("f" * 32, None, {"XDG_STATE_HOME": str(home)})
+    folder.close()
+    assert folder.path == temporary / f"pp-smoke-run-{'f' * 32}"
+    assert "cannot be made: Permission denied" in folder.otherwise
+    found = run_folders({"XDG_STATE_HOME": str(home)})
+    assert len(found) == KEPT_RUNS
+    assert folder.path in found
+    assert (temporary / "pp-smoke-run-notes").exists()
 
 
 def test_two_runs_that_prune_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

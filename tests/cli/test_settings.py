@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -108,6 +109,11 @@ def test_options_for_renting_that_are_set_elsewhere_do_not_hinder_a_local_run(ru
         ((), "", {"PP_SEED": "1", "PP_VASTAI": "1"}, "PP_SEED and PP_VASTAI exclude each other"),
         (("--seed",), "hold = true\nverify = true", {}, "line 1: hold and "),
         ((), "seed = 1", {}, "line 1: seed is true or false"),
+        (("--seed",), '#\nlog-dir = ""', {}, "line 2: log-dir gives is empty"),
+        (("--seed", "--log-dir", ""), "", {}, "the path that --log-dir gives is empty"),
+        (("--seed", "--config", ""), "", {}, "the path that --config gives is empty"),
+        (("report", ""), "", {}, "the path that DIR gives is empty"),
+        (("report", "--html", ""), "", {}, "the path that --html gives is empty"),
     ],
 )
 def test_an_error_names_the_place_of_the_value(
@@ -118,6 +124,20 @@ def test_an_error_names_the_place_of_the_value(
     assert says in caught.value.what
     if "not a whole number" in says:
         assert caught.value.remedy == "Set it to a whole number there."
+
+
+def test_a_config_file_that_is_a_pipe_is_read_if_somebody_writes_it(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_text, args=("num-stages = 7",))
+    writer.start()
+    assert run("--seed", "--config", str(pipe)).num_stages == 7
+    writer.join()
+    monkeypatch.setattr("ppsmoke.named_file.PATIENCE_S", 0.1)
+    with pytest.raises(UsageError, match=r"pipe cannot be read: nothing came out of it for 0\.1 s"):
+        run("--seed", "--config", str(pipe))
 
 
 def test_a_relays_token_that_is_set_elsewhere_waits_for_a_relay(run: Run) -> None:

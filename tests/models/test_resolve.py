@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,12 @@ def test_a_path_is_that_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     (tmp_path / "m.gguf").unlink()
     with pytest.raises(ModelNotFound, match=r"m\.gguf"):
         ensure_model(ref)
+
+
+def test_a_pipe_is_no_model_and_is_not_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "m.gguf")
+    with pytest.raises(ModelNotFound, match="is a pipe or a device, not a file"):
+        parse_model(str(tmp_path / "m.gguf"))
 
 
 @pytest.mark.parametrize(

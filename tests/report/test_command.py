@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 import time
 from pathlib import Path
 
@@ -29,6 +30,7 @@ def test_without_a_directory_it_is_the_newest_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with pytest.raises(UsageError, match="no run has left anything in"):
         report_command(None, as_json=False, html=None, trace=None)
     runs = tmp_path / "pp-smoke-run" / "runs"
