@@ -29,6 +29,7 @@ from bench.table import describe
 from fixtures.shaped_gguf import SHAPES, write_shaped_gguf
 from ppsmoke.errors import PpError
 from ppsmoke.models import DEFAULT_MODEL, find_model, parse_model
+from ppsmoke.signals import raise_on_signals
 from ppsmoke.stub_model import is_stub_model
 from ppsmoke.wording import describe_error
 
@@ -44,6 +45,7 @@ HEAVY = Scale(
 
 def main() -> None:
     options = _parser().parse_args()
+    raise_on_signals()  # so that what was begun is ended and removed
     try:
         peer = find_programs(options.llama_rpc) if options.llama_rpc else None
     except FileNotFoundError as error:
@@ -52,7 +54,8 @@ def main() -> None:
         with _model_of(options) as model:
             report, text = measure(_scale(options), model, peer)
     except PpError as error:
-        sys.exit("\n".join(describe_error(error)))
+        print("\n".join(describe_error(error)), file=sys.stderr)
+        sys.exit(error.exit_status)
     report["options"] = {"model": options.shape or options.model, "peer": peer and str(peer.completion.parent)}
     body = json.dumps(report, indent=1)
     if options.json is None:

@@ -28,7 +28,9 @@ from bench.process import run, session
 from bench.prompts import PromptMaker
 from bench.samples import NotMeasured
 from bench.wan_figures import DIRECT, LLAMA_RPC, RELAYED, WanCase, WanResult, limits, wan_table
+from ppsmoke.errors import Interrupted
 from ppsmoke.models import DEFAULT_MODEL, find_model, parse_model
+from ppsmoke.signals import raise_on_signals
 from tests.netlab.iroh_relay import NotBuilt, relay_program
 from tests.netlab.lab import Host, Lab
 from tests.netlab.link_model import LinkSettings
@@ -157,6 +159,7 @@ def measure(wan: Wan, programs: LlamaPrograms | None) -> list[WanResult]:
 
 def main() -> None:
     options = _parser().parse_args()
+    raise_on_signals()  # so that hosts and programs are ended
     model = find_model(parse_model(DEFAULT_MODEL))
     if model is None:
         sys.exit(f"{DEFAULT_MODEL} is not in the cache; fetch it with pp-smoke-run models fetch {DEFAULT_MODEL}")
@@ -169,6 +172,9 @@ def main() -> None:
         results = measure(wan, programs)
     except (FileNotFoundError, NoLab) as error:
         sys.exit(str(error))
+    except Interrupted as error:
+        print(error, file=sys.stderr)
+        sys.exit(error.exit_status)
     body = {
         "machine": describe_machine(),
         "relay": relay,

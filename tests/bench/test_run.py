@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 ROOT = Path(__file__).parents[2]
 
@@ -55,3 +59,22 @@ def test_a_run_that_fails_is_named_and_the_rest_is_measured() -> None:
     assert "failed: chain decode N=2, round 0: " in done.stderr
     assert [row["figures"] for row in report["summary"] if row["who"] == "chain"] == [{}]
     assert [row for row in report["summary"] if row["who"] == "worker" and row["figures"]]
+
+
+def test_a_bench_that_is_ended_leaves_nothing_of_what_it_began(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "bench", "--model", "stub:layers=4,step_ms=500", "--stages", "2", "--rounds", "1"]
+    environment = {**os.environ, "TMPDIR": str(tmp_path), "XDG_STATE_HOME": str(tmp_path / "state")}
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, env=environment) as process:
+        bench = psutil.Process(process.pid)
+        ends = time.monotonic() + 60
+        while len(began := bench.children(recursive=True)) < 3:  # a run and its two nodes
+            assert process.poll() is None
+            assert time.monotonic() < ends
+            time.sleep(0.01)
+        process.terminate()
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 143, said
+    assert "SIGTERM" in said
+    _, alive = psutil.wait_procs(began, timeout=20)
+    assert alive == []
+    assert [path.name for path in tmp_path.iterdir() if path.name != "state"] == []
