@@ -16,7 +16,7 @@ from ppsmoke.orchestrator.options import RunOptions, View
 from ppsmoke.orchestrator.path_news import tell_outage
 from ppsmoke.orchestrator.token_ends import TokenEnds
 from ppsmoke.paths.probe import MAX_PROBE_BYTES
-from ppsmoke.paths.warm_up import MAX_WARM_UP_BYTES
+from ppsmoke.paths.warm_up import MAX_WARM_UP_BYTES, warm_up_bytes
 from ppsmoke.plan import provision_stage
 
 
@@ -95,8 +95,10 @@ class Provisioning:
         return min(MAX_PROBE_BYTES, self._options.prefill_part * model.hidden_dim * model.dtype_width_bytes)
 
     def _warm_up_bytes(self) -> int:
-        """What the whole prompt has between two stages, within reason; nothing where no network is between them."""
+        """What makes room for the whole prompt, or for those to come; nothing where no network is between stages."""
         if self._cluster.nodes.network.loopback_only:
             return 0
+        if self._options.held_dir is not None:
+            return MAX_WARM_UP_BYTES
         model = self._cluster.plan.model
-        return min(MAX_WARM_UP_BYTES, len(self._options.prompt_tokens) * model.hidden_dim * model.dtype_width_bytes)
+        return warm_up_bytes(len(self._options.prompt_tokens) * model.hidden_dim * model.dtype_width_bytes)

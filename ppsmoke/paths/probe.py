@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from ppsmoke.errors import PeerLost
@@ -60,16 +61,34 @@ async def measure(
     if not mesh.endpoint.loopback_only:
         await _settled(mesh, peer)
     kind = _kind(mesh, peer)
-    stream = await mesh.open_stream(peer, max_frame=_PIECE_BYTES, deadline_s=max(0.1, ends - clock()))
+    async with _probing(mesh, peer, deadline_s, max(0.1, ends - clock())) as stream:
+        round_trip_s = min([await _echo(mesh, peer, stream, clock) for _ in range(_ECHOES)])
+        bytes_per_s = None
+        if probe_bytes:
+            took_s = await _bulk(mesh, peer, stream, probe_bytes, clock)
+            # The way of the confirmation is none of the bytes' time, but that is not known better than this.
+            bytes_per_s = probe_bytes / max(took_s - round_trip_s / 2, took_s / 2, 1e-6)
+    # A connection may have no path in use for a moment, then the one before counts: on loopback none is a relay's.
+    kind = _kind(mesh, peer) or kind or ("direct" if mesh.endpoint.loopback_only else "relay")
+    return Measured(kind, round_trip_s, bytes_per_s, probe_bytes)
+
+
+async def send_bulk(
+    mesh: Mesh, peer: str, size: int, deadline_s: float, *, clock: Callable[[], float] = time.monotonic
+) -> float:
+    """Seconds until `peer` has confirmed `size` bytes, on whatever way the link goes. Raises as `measure`."""
+    async with _probing(mesh, peer, deadline_s, deadline_s) as stream:
+        return await _bulk(mesh, peer, stream, size, clock)
+
+
+@asynccontextmanager
+async def _probing(mesh: Mesh, peer: str, deadline_s: float, left_s: float) -> AsyncIterator[FrameStream]:
+    """A stream to probe with, finished or aborted at the end. `left_s` of the deadline are left."""
+    stream = await mesh.open_stream(peer, max_frame=_PIECE_BYTES, deadline_s=left_s)
     done = False
     try:
-        async with asyncio.timeout(max(0.1, ends - clock())):
-            round_trip_s = min([await _echo(mesh, peer, stream, clock) for _ in range(_ECHOES)])
-            bytes_per_s = None
-            if probe_bytes:
-                took_s = await _bulk(mesh, peer, stream, probe_bytes, clock)
-                # The way of the confirmation is none of the bytes' time, but that is not known better than this.
-                bytes_per_s = probe_bytes / max(took_s - round_trip_s / 2, took_s / 2, 1e-6)
+        async with asyncio.timeout(left_s):
+            yield stream
             await stream.finish()
             done = True
     except TimeoutError:
@@ -80,9 +99,6 @@ async def measure(
     finally:
         if not done:
             await stream.abort()
-    # A connection may have no path in use for a moment, then the one before counts: on loopback none is a relay's.
-    kind = _kind(mesh, peer) or kind or ("direct" if mesh.endpoint.loopback_only else "relay")
-    return Measured(kind, round_trip_s, bytes_per_s, probe_bytes)
 
 
 async def answer(stream: FrameStream, first: bytes) -> None:
