@@ -20,7 +20,7 @@ from typing import Any
 
 from tests.netlab.link_model import LinkCount, LinkSettings
 from tests.netlab.namespaces import check_usable, find_tool, inside, new_name, processes, remove, sweep, tool
-from tests.netlab.nat import Nat, nat_rules
+from tests.netlab.nat import Nat, mapping_rules, nat_rules
 
 _CHECKOUT = Path(__file__).parents[2]
 _MIDDLE = "203.0.113.1"
@@ -68,17 +68,15 @@ class Router:
     public_address: str
 
     def rules(self, nat: Nat, *, ports: tuple[int, int] | None = None) -> None:
-        """Change what it does; flows it knows go on as they are."""
-        tool(
-            find_tool("ip"),
-            "netns",
-            "exec",
-            self.namespace,
-            find_tool("nft"),
-            "-f",
-            "-",
-            text=nat_rules(nat, ports=ports),
-        )
+        """Change what it does; flows it knows go on as they are, mapped ports are mapped no more."""
+        self._load(nat_rules(nat, ports=ports))
+
+    def map_port(self, public_port: int, address: str, port: int) -> None:
+        """From now on UDP that comes to `public_port` goes to this address behind it, also what nobody asked for."""
+        self._load(mapping_rules(public_port, address, port))
+
+    def _load(self, rules: str) -> None:
+        tool(find_tool("ip"), "netns", "exec", self.namespace, find_tool("nft"), "-f", "-", text=rules)
 
     def forget(self) -> None:
         """Lose the mapping of every flow, as a router that restarts."""

@@ -35,12 +35,24 @@ table ip lab {{
   chain through {{
     type filter hook forward priority 0; policy drop
     ct state established,related accept
+    ct status dnat accept
     {allowed}
   }}
   chain here {{
     type filter hook input priority 0; policy drop
     ct state established,related accept
     iifname {{ "lan", "lo" }} accept
+  }}
+}}
+"""
+
+
+def mapping_rules(public_port: int, address: str, port: int) -> str:
+    """Beside those of `nat_rules`: UDP that comes to this port of the router goes to the host behind it."""
+    return f"""table ip lab {{
+  chain inside {{
+    type nat hook prerouting priority -100
+    iifname "wan" udp dport {public_port} dnat to {address}:{port}
   }}
 }}
 """

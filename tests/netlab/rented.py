@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import ssl
 import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ppsmoke.cache_dir import default_cache_dir
+from ppsmoke.stage.settings import MAPPED_UDP_PORT
 from tests.e2e.kit import CLI, Box, Done, Program
 from tests.netlab.town import Town
 from tests.vast.emulated import KEY, Emulated, emulated
@@ -24,17 +25,25 @@ PATIENCE_S = 300.0
 
 
 class Machines(ProcessNodes):
-    """Instances that live on the hosts of a town: the one of stage i on host i."""
+    """Instances that live on the hosts of a town: the one of stage i on host i.
 
-    def __init__(self, place: Town, path: str, more: Mapping[str, str]) -> None:
+    `mapped`: stages whose router really leads the port to them that the service says, and which are told its address.
+    """
+
+    def __init__(self, place: Town, path: str, more: Mapping[str, str], mapped: Collection[int] = ()) -> None:
         super().__init__(path)
         self._place = place
         self._more = dict(more)
+        self._mapped = mapped
 
     def start(self, instance_id: int, command: Sequence[str], environment: Mapping[str, str]) -> None:
         """See Nodes."""
-        host = self._place.host_of(int(environment["STAGE"]))
-        super().start(instance_id, host.command(*command), {**environment, **self._more})
+        stage = int(environment["STAGE"])
+        told = {}
+        if stage in self._mapped:
+            told = self._place.map_port(stage, int(environment[f"VAST_UDP_PORT_{MAPPED_UDP_PORT}"]))
+        command = self._place.host_of(stage).command(*command)
+        super().start(instance_id, command, {**environment, **told, **self._more})
 
 
 @dataclass
@@ -53,8 +62,9 @@ def rent(
     *arguments: str,
     act: Callable[[Program], Done] | None = None,
     cache: Path | None = None,
+    mapped: Collection[int] = (),
 ) -> RentedChain:
-    """Run the command on the caller's host until its end; `act` may do things to it meanwhile.
+    """Run the command on the caller's host until its end; `act` may do things to it meanwhile. `mapped`: see Machines.
 
     The machines find this checkout, and the model cache of this one or `cache`, so that nothing is installed, and
     nothing fetched that is there.
@@ -84,7 +94,7 @@ def rent(
             return RentedChain(done, cloud, left)
 
     with machines(folder) as plain:
-        nodes = Machines(place, plain.path, more)
+        nodes = Machines(place, plain.path, more, mapped)
         try:
             return asyncio.run(scenario())
         finally:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,8 @@ pytestmark = [pytest.mark.real_model, pytest.mark.usefixtures("lab_possible")]
 
 MODEL = "smollm2:135m"
 ASKED = ("--model", MODEL, "--prompt", "Say hello", "--max-tokens", "12", "--context", "256", "--json")
+PART_BYTES = 32 * 576 * 4
+"""What one part of a prompt has between two stages: 32 positions of the model's hidden state, as float32."""
 SLOW = pytest.mark.slow
 STAGES = (pytest.param(2, marks=SLOW), 3, pytest.param(5, marks=SLOW))
 
@@ -57,12 +59,13 @@ def all_edges(done: Done, stages: int, path: str) -> bool:
     found = paths(done)
     # A way that could not be measured in time, on a busy machine, is a warning and is not among them.
     assert stages < len(found) <= 2 * stages + 1, found
+    assert {edge["probe_bytes"] for edge in done.json["edges"]} == {PART_BYTES}
     return set(found.values()) == {path}
 
 
-def answered(place: Town, box: Box, folder: Path, said: dict[str, Any]) -> RentedChain:
+def answered(place: Town, box: Box, folder: Path, said: dict[str, Any], *, mapped: Collection[int] = ()) -> RentedChain:
     """A run of the town's chain that ended well and left nothing, with the tokens of one process."""
-    chain = rent(place, box, folder, *ASKED, "--debug")
+    chain = rent(place, box, folder, *ASKED, "--debug", mapped=mapped)
     body = chain.done.expect(0).json
     assert chain.left == []
     assert (body["tokens"], body["text"]) == (said["tokens"], said["text"])
@@ -79,6 +82,20 @@ def test_through_symmetric_routers_the_chain_goes_over_the_relay(
 
 
 @pytest.mark.parametrize("stages", STAGES)
+def test_behind_routers_holes_are_punched_where_a_public_port_leads_to_one_stage(
+    stages: int, relay_kind: str, box: Box, one_process: Callable[[], dict[str, Any]]
+) -> None:
+    with town(stages, relay=relay_kind) as place:
+        command, env = plain_command(place), plain_environment(place, mapped=[0])
+        done = box.run(*ASKED, "--debug", program=command, env=env, deadline_s=PATIENCE_S)
+    body = done.expect(0).json
+    assert (body["tokens"], body["text"]) == (one_process()["tokens"], one_process()["text"])
+    # Also between those that no port leads to.
+    assert all_edges(done, stages, "direct"), paths(done)
+
+
+@SLOW
+@pytest.mark.parametrize("stages", [2, 3, 5])
 def test_holes_are_punched_where_one_stage_sees_the_others_from_outside(
     stages: int, relay_kind: str, box: Box, one_process: Callable[[], dict[str, Any]]
 ) -> None:
@@ -101,8 +118,16 @@ def test_holes_are_punched_between_rented_machines(
     assert all_edges(chain.done, stages, "direct"), paths(chain.done)
 
 
-@SLOW
-@pytest.mark.parametrize("stages", [2, 3, 5])
+@pytest.mark.parametrize("stages", STAGES)
+def test_a_rented_machine_with_a_mapped_port_is_reached_there_and_the_others_punch_holes(
+    stages: int, relay_kind: str, box: Box, tmp_path: Path, one_process: Callable[[], dict[str, Any]]
+) -> None:
+    with town(stages, relay=relay_kind) as place:
+        chain = answered(place, box, tmp_path / "run", one_process(), mapped=[0])
+    assert all_edges(chain.done, stages, "direct"), paths(chain.done)
+
+
+@pytest.mark.parametrize("stages", STAGES)
 def test_where_nobody_sees_anybody_from_outside_the_relay_serves(
     stages: int, relay_kind: str, box: Box, one_process: Callable[[], dict[str, Any]]
 ) -> None:

@@ -100,6 +100,21 @@ def test_a_router_lets_in_those_who_were_called_and_nobody_else(lab: Lab) -> Non
             caller.socket.recv(100)
 
 
+def test_a_mapped_port_leads_a_stranger_to_the_host_behind_a_router(lab: Lab) -> None:
+    stranger = lab.host("stranger")
+    within = lab.host("within", nat=Nat.SYMMETRIC)
+    assert within.router is not None
+    within.router.map_port(40213, within.address, 5000)
+    with Caller(within) as inside, Caller(stranger) as unknown:
+        inside.socket.settimeout(_WAIT_S)
+        unknown.socket.settimeout(_WAIT_S)
+        unknown.socket.sendto(b"let me in", (within.public_address, 40213))
+        data, sender = inside.socket.recvfrom(100)
+        assert (data, sender) == (b"let me in", (stranger.address, 5000))
+        inside.socket.sendto(b"welcome", sender)
+        assert unknown.socket.recvfrom(100) == (b"welcome", (within.public_address, 40213))
+
+
 def test_without_udp_only_tcp_passes(lab: Lab) -> None:
     outside, within = lab.host("outside"), lab.host("within", nat=Nat.NO_UDP)
     with mirror(outside), Caller(within) as caller:

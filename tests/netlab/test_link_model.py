@@ -52,6 +52,17 @@ def test_jitter_lengthens_and_never_reorders() -> None:
     assert max(took) - min(took) > 0.01
 
 
+def test_jitter_repeats_with_the_seed() -> None:
+    def moments(seed: int) -> list[float]:
+        link = LinkModel(LinkSettings(jitter_s=0.05), seed)
+        for number in range(50):
+            link.send(number * 0.1, bytes(1))
+        return [at for at, _ in arrivals(link, 10.0)]
+
+    assert moments(7) == moments(7)
+    assert moments(7) != moments(8)
+
+
 def test_loss_is_the_share_that_was_asked_for_and_repeats_with_the_seed() -> None:
     def lost(seed: int) -> list[int]:
         link = LinkModel(LinkSettings(loss=0.2), seed)

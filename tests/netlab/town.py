@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from ppsmoke.stage.settings import MAPPED_UDP_PORT
 from tests.netlab.lab import Host, Lab
 from tests.netlab.link_model import LinkSettings
 from tests.netlab.nat import Nat
@@ -25,6 +26,13 @@ class Town:
 
     def host_of(self, stage: int) -> Host:
         return self.stages[stage]
+
+    def map_port(self, stage: int, public_port: int = 40213) -> dict[str, str]:
+        """Lead a public UDP port to the machine of a stage, which has a router; what the machine is told of that."""
+        host = self.stages[stage]
+        assert host.router is not None, f"{host.name} has its own public address"
+        host.router.map_port(public_port, host.address, MAPPED_UDP_PORT)
+        return {"PUBLIC_IPADDR": host.public_address, f"VAST_UDP_PORT_{MAPPED_UDP_PORT}": str(public_port)}
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 
 import pytest
 
@@ -35,6 +36,19 @@ def test_a_node_is_found_through_the_relay_alone_when_its_own_addresses_are_not_
     with relay() as made:
         asyncio.run(scenario(made.url))
         assert made.sent > 0
+
+
+def test_nobody_waits_for_what_a_plain_relay_cannot_tell() -> None:
+    """The library would give a relay three seconds to tell whom it serves how it sees them."""
+
+    async def took_s(url: str) -> float:
+        began = time.monotonic()
+        await (await Endpoint.bind(KEYS[0], loopback_only=True, relay_urls=[url], need_relay=True)).close()
+        return time.monotonic() - began
+
+    with relay() as made:
+        # One of some: a busy machine may be as slow once.
+        assert any(asyncio.run(took_s(made.url)) < 2.5 for _ in range(5))
 
 
 def test_a_relay_that_is_not_there_is_an_error_only_for_whom_it_is_needed() -> None:
