@@ -61,7 +61,10 @@ class Redactor:
         return text
 
     def clean_json(self, value: Any) -> Any:
-        """The same for the texts in a JSON value; of an object, what a secret's name stands before is hidden whole."""
+        """The same for the texts in a JSON value; of an object, what a secret's name stands before is hidden whole.
+
+        A field that is called `key` and no more is one by which something is found, as a plan's model is.
+        """
         if isinstance(value, str):
             return self.clean(value)
         if isinstance(value, Mapping):
@@ -71,7 +74,8 @@ class Redactor:
         return value
 
     def _clean_item(self, name: str, value: Any) -> Any:
-        return HIDDEN if isinstance(value, str) and value and is_secret_name(name) else self.clean_json(value)
+        named = isinstance(value, str) and value and name != "key" and is_secret_name(name)
+        return HIDDEN if named else self.clean_json(value)
 
 
 def is_secret_name(name: str) -> bool:

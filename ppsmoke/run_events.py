@@ -175,9 +175,10 @@ class ClockCompared:
 
 @dataclass(frozen=True, slots=True)
 class RecordsDropped:
-    """A stage had more to record than it may keep: so many steps and events are missing from the run's files."""
+    """A stage had more to record than it may keep, or the orchestrator (None) more than goes into the run's files: so
+    many steps and events are missing there."""
 
-    stage: int
+    stage: int | None
     steps: int
     events: int
 

@@ -95,6 +95,17 @@ def test_json_is_cleaned_in_names_and_values_and_keeps_its_shape() -> None:
     }
 
 
+def test_the_key_of_a_models_source_is_none_and_what_it_is_may_be_secret() -> None:
+    source = {"kind": "cache", "key": "smollm2:135m"}
+    assert Redactor().clean_json(source) == source
+    redactor = Redactor(["hush-hush"])
+    assert redactor.clean_json({"key": "hush-hush", "KEY": "q1w2e3r4", "relay_key": "q1w2e3r4"}) == {
+        "key": HIDDEN,
+        "KEY": HIDDEN,
+        "relay_key": HIDDEN,
+    }
+
+
 def test_variables_that_hold_secrets_are_known_by_their_names() -> None:
     environment = {
         "VAST_API_KEY": "one",

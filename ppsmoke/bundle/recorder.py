@@ -14,12 +14,30 @@ from typing import Any
 from ppsmoke.bundle import names
 from ppsmoke.bundle.facts import host_facts
 from ppsmoke.bundle.folder import RunFolder
+from ppsmoke.bundle.thinning import Thinning
 from ppsmoke.bundle.writer import BundleWriter
 from ppsmoke.redaction import without_secret_arguments
-from ppsmoke.run_events import NoteMade, RunEvent, Seen, StagePace, StepRan, TokenArrived, event_json, step_json
+from ppsmoke.run_events import (
+    ClockCompared,
+    NoteMade,
+    RecordsDropped,
+    RunEvent,
+    Seen,
+    StagePace,
+    StepRan,
+    TokenArrived,
+    event_json,
+    step_json,
+)
 
 _PLAIN = (TokenArrived, StagePace)
+_REGULAR = (StagePace, ClockCompared)
+"""What comes again and again however little happens."""
 _STEPS_AT_ONCE = 64
+MOST_TOKENS = 20_000
+MOST_REGULAR = 20_000
+MOST_STEPS = 100_000
+"""So many lines of a kind are written whole, about 3, 3 and 22 MB; more are thinned out."""
 
 
 class RunRecorder:
@@ -35,6 +53,9 @@ class RunRecorder:
         self._began = time.time()
         self._steps: list[dict[str, Any]] = []  # they come in batches, and another event behind each
         self._turn = threading.Lock()
+        self._tokens, self._regular = Thinning(MOST_TOKENS), Thinning(MOST_REGULAR)
+        self._all_steps = Thinning(MOST_STEPS)
+        self._regular_seen = 0
 
     @property
     def directory(self) -> Path:
@@ -56,6 +77,8 @@ class RunRecorder:
 
     def happened(self, event: RunEvent, seen: Seen | None = None) -> None:
         """Keep it; without `seen` the orchestrator sees it now."""
+        if not self._keeps(event):
+            return
         at = time.monotonic() if seen is None else seen.at
         within = {} if seen is None or seen.source is None else {"within": round(seen.within, 6)}
         if isinstance(event, StepRan):
@@ -65,6 +88,19 @@ class RunRecorder:
         source = None if seen is None else seen.source
         body = event_json(event, at=at - self._zero, source=source) | within
         self.writer.append(names.EVENTS, [body], plain=isinstance(event, _PLAIN))
+
+    def _keeps(self, event: RunEvent) -> bool:
+        """Whether there is room for it: always, but for what a long run has without end."""
+        if isinstance(event, StepRan):
+            return self._all_steps.keeps(event.request_id, event.sequence)
+        if isinstance(event, TokenArrived):
+            # The report asks for the first one's time, and for why the last one was the last.
+            wanted = event.index == 0 or event.finish_reason is not None
+            return wanted or self._tokens.keeps(event.request_id, event.index)
+        if isinstance(event, _REGULAR):
+            self._regular_seen += 1
+            return self._regular.keeps("", self._regular_seen)
+        return True
 
     def _keep_step(self, body: dict[str, Any]) -> None:
         with self._turn:
@@ -81,6 +117,9 @@ class RunRecorder:
     def finish(self, run: Mapping[str, Any]) -> None:
         """The last word: what the run came to, as `--json` has it. Nothing is kept afterwards."""
         self._write_steps()
+        steps, events = self._all_steps.left_out, self._tokens.left_out + self._regular.left_out
+        if steps or events:
+            self.happened(RecordsDropped(None, steps, events))
         self.writer.clean_files(names.STAGE_LOG.format("*"))
         self.writer.clean_files(names.INSTANCE_LOG.format("*"))
         self.writer.write_json(names.RUN, run)

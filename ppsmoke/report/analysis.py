@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
@@ -143,7 +143,7 @@ def analyse(story: Story) -> Analysis:
         model_id=story.model_id,
         stage_count=count,
         prompt_tokens=_whole(story.began.prompt_tokens if story.began else story.number("prompt_tokens")),
-        tokens=len(arrivals) or _token_count(story),
+        tokens=_arrived(arrivals) or _token_count(story),
         finish_reason=_finish_reason(story),
         remote=story.began is not None and story.began.remote,
         ending=end,
@@ -271,6 +271,14 @@ def _gaps(story: Story) -> list[float]:
         for (left, before), (right, after) in pairwise(arrived)
         if before.request_id == after.request_id and after.index == before.index + 1
     ]
+
+
+def _arrived(arrivals: Iterable[tuple[str, int]]) -> int:
+    """How many tokens came; of a long run some have no record, but the last one of each answer has."""
+    most: dict[str, int] = {}
+    for request, index in arrivals:
+        most[request] = max(index + 1, most.get(request, 0))
+    return sum(most.values())
 
 
 def _told_rate(story: Story) -> float | None:

@@ -12,7 +12,19 @@ from ppsmoke.bundle.reader import read_bundle
 from ppsmoke.bundle.recorder import RecordedLog, RunRecorder
 from ppsmoke.bundle.writer import BundleWriter
 from ppsmoke.redaction import Redactor
-from ppsmoke.run_events import MemberSeen, NoteMade, PhaseEntered, Seen, StepRan
+from ppsmoke.report.analysis import analyse
+from ppsmoke.report.source import read_story
+from ppsmoke.run_events import (
+    ClockCompared,
+    MemberSeen,
+    NoteMade,
+    PhaseEntered,
+    RecordsDropped,
+    Seen,
+    StagePace,
+    StepRan,
+    TokenArrived,
+)
 
 RUN = "ab" * 16
 
@@ -70,6 +82,37 @@ def test_a_warning_of_the_parts_below_is_an_event(tmp_path: Path) -> None:
         logger.removeHandler(handler)
     recorder.finish({})
     assert [recorded.event for recorded in read_bundle(tmp_path).events] == [NoteMade("a [secret] word", "warning")]
+
+
+def test_the_files_of_a_run_that_is_held_for_long_stay_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("MOST_TOKENS", "MOST_REGULAR", "MOST_STEPS"):
+        monkeypatch.setattr(f"ppsmoke.bundle.recorder.{name}", 128)
+    recorder = record(tmp_path)
+    count = 4096
+    now = time.monotonic()
+    for number in range(count):
+        recorder.happened(TokenArrived("cd" * 16, number, 7, "max_tokens" if number == count - 1 else None))
+        for stage in range(2):
+            recorder.happened(StepRan(stage, "cd" * 16, number, 0, 1, *[now + number] * 5), Seen(stage, now, 0.0))
+            recorder.happened(StagePace(stage, 1, 0.001, 0.001))
+            recorder.happened(ClockCompared(stage, 0.0, 0.001, 0.002))
+    recorder.happened(PhaseEntered("Completed"))
+    recorder.finish({"exit_status": 0})
+    bundle = read_bundle(tmp_path)
+    tokens = [event.index for _, event in bundle.of_kind(TokenArrived)]
+    assert (tokens[0], tokens[-1]) == (0, count - 1)
+    assert len(tokens) < 1024
+    assert len(bundle.events) < 3 * 1024
+    steps = {(span.step.sequence, span.step.stage) for span in bundle.spans}
+    assert len(steps) < 1024
+    alone = [sequence for sequence, stage in steps if (sequence, 1 - stage) not in steps]
+    assert len(alone) <= 8, "but for where the choice became stricter, all stages' steps of a token are there"
+    assert [event for _, event in bundle.of_kind(PhaseEntered)] == [PhaseEntered("Completed")]
+    (dropped,) = (event for _, event in bundle.of_kind(RecordsDropped))
+    assert dropped.stage is None
+    assert dropped.steps == 2 * count - len(steps)
+    assert dropped.events == 5 * count - (len(bundle.events) - 2)
+    assert analyse(read_story(tmp_path)).tokens == count
 
 
 def test_no_value_of_the_environment_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
