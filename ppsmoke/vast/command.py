@@ -293,7 +293,7 @@ class _Attempt:
         account: str | None,
         log_dir: Path,
     ) -> RentalOptions:
-        rental, key = self.rental, self.service.key
+        rental = self.rental
         files = _own_files(self.command.model)
         if rental.ship:
             wheel = build_wheel(log_dir)
@@ -320,6 +320,5 @@ class _Attempt:
             vast_url=self.service.url,
             account=account,
             orphan_timeout_s=rental.orphan_timeout,
-            secrets=() if key is None else (key.secret,),
             time_scale=rental.time_scale,
         )

@@ -12,8 +12,6 @@ from ppsmoke.errors import PpError
 from ppsmoke.redaction import Redactor
 from ppsmoke.vast.records import Instance
 
-_HIDDEN = "[secret]"
-
 
 class LogReading(Protocol):
     """The one call that is needed here."""
@@ -31,14 +29,11 @@ class InstanceLogs:
     missing: tuple[str, ...]
 
 
-async def read_logs(
-    api: LogReading, instances: Iterable[Instance], *, deadline_s: float, secrets: Iterable[str] = ()
-) -> list[InstanceLogs]:
+async def read_logs(api: LogReading, instances: Iterable[Instance], *, deadline_s: float) -> list[InstanceLogs]:
     """The logs of all instances, as far as they can be had within `deadline_s`. Never raises an error of vast.ai.
 
-    `secrets` are blacked out: programs print their environment.
+    They may hold secrets: programs print their environment.
     """
-    hidden = tuple(secret for secret in secrets if secret)
     asked = [(instance, kind) for instance in instances for kind in ("container", "daemon")]
     tasks = [asyncio.create_task(_read(api, instance.id, kind == "daemon")) for instance, kind in asked]
     try:
@@ -51,7 +46,7 @@ async def read_logs(
     found: list[InstanceLogs] = []
     for (instance, _), container, daemon in zip(asked[::2], results[::2], results[1::2], strict=True):
         texts = {"container": container, "daemon": daemon}
-        kept = {kind: clean(text, hidden) for kind, text in texts.items() if isinstance(text, str)}
+        kept = {kind: straightened(text) for kind, text in texts.items() if isinstance(text, str)}
         missing = tuple(
             f"{kind}: {_why(error, deadline_s)}" for kind, error in texts.items() if isinstance(error, BaseException)
         )
@@ -60,7 +55,10 @@ async def read_logs(
 
 
 def write_logs(logs: Iterable[InstanceLogs], directory: Path, redactor: Redactor) -> Mapping[int, Path]:
-    """One file each, `instance-<id>.log`, with what is known of why it ended; raises OSError when it cannot be kept."""
+    """One file each, `instance-<id>.log`, with what is known of why it ended and without secrets.
+
+    Raises OSError when it cannot be kept.
+    """
     written: dict[int, Path] = {}
     for log in logs:
         path = directory / f"instance-{log.instance.id}.log"
@@ -85,10 +83,8 @@ def as_text(log: InstanceLogs) -> str:
     return "\n".join(lines) + "\n"
 
 
-def clean(text: str, secrets: Iterable[str]) -> str:
-    """Without secrets, and with a progress bar's many states of one line reduced to the last."""
-    for secret in secrets:
-        text = text.replace(secret, _HIDDEN)
+def straightened(text: str) -> str:
+    """With one kind of line end, and a progress bar's many states of one line reduced to the last."""
     lines = text.replace("\r\n", "\n").split("\n")
     return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in lines)
 

@@ -36,8 +36,8 @@ class RentalOptions:
 
     `vast_url`, `account`: where and on whose account (None: unknown) is rented; both go to the journal in
     `journal_dir`. `orphan_timeout_s`: a machine that has heard nothing of this process for so long destroys itself.
-    `secrets`: what must not stand in saved logs, beside the secrets of the run. `time_scale` shrinks the waits between
-    calls and polls, as the client's does, for an emulator whose time passes faster.
+    `time_scale` shrinks the waits between calls and polls, as the client's does, for an emulator whose time passes
+    faster.
     """
 
     offers: tuple[Offer, ...]
@@ -61,5 +61,4 @@ class RentalOptions:
     vast_url: str = DEFAULT_URL
     account: str | None = None
     orphan_timeout_s: int = 600
-    secrets: tuple[str, ...] = field(default=(), repr=False)
     time_scale: float = 1.0

@@ -66,7 +66,6 @@ class RentedNodes:
         self._offers = {offer.id: offer for offer in renting.offers}
         self._failed_machines: dict[int, str] = {}
         self._lost: set[int] = set()
-        self._secrets = set(renting.secrets) | ({renting.relay_token} if renting.relay_token else set())
         self._ending = False
         # Set by `start`.
         self._site: Site
@@ -86,7 +85,6 @@ class RentedNodes:
         """Rent: a running machine for each stage. Raises what the lease book's `acquire` does, EnvironmentFault."""
         self._site, self._news = site, news
         self._terms = self._make_terms(site)
-        self._secrets.add(site.join_token)
         renting, limits = (
             self._renting,
             LeaseLimits(replacements=self._renting.replacements, max_spend=self._renting.max_spend),
@@ -143,7 +141,6 @@ class RentedNodes:
 
     async def restarted(self, site: Site) -> None:
         """They find their way alone, as they did when they were rented."""
-        self._secrets |= {site.node_key(stage).hex() for stage in range(self._options.num_stages)}
 
     def has_ended(self, stage: int) -> bool:
         return stage in self._lost
@@ -208,7 +205,6 @@ class RentedNodes:
     def _request_for(self, candidate: Candidate) -> CreateRequest:
         """A fresh key for every attempt, so that a machine that was given up is no member when it comes late."""
         key = self._site.renew_node_key(candidate.stage)
-        self._secrets.add(key.hex())
         need = next(need for need in self._renting.needs if need.stage == candidate.stage)
         offer = self._offers.get(candidate.offer_id)
         # One to spare: a create call for a port that the machine has not may fail, or never start.
@@ -222,7 +218,7 @@ class RentedNodes:
 
     async def _save_logs(self, instance: Instance) -> None:
         deadline_s = self._times.logs * _LOGS_SHARE
-        read = await read_logs(self._client, [instance], deadline_s=deadline_s, secrets=self._secrets)
+        read = await read_logs(self._client, [instance], deadline_s=deadline_s)
         try:
             write_logs(read, self._options.log_dir, self._options.redactor)
         except OSError as error:

@@ -148,7 +148,6 @@ async def rental_options(
         loopback_only=True,
         max_spend=5.0,
         vast_url=url,
-        secrets=(KEY,),
         orphan_timeout_s=60,
         time_scale=scale,
     )
