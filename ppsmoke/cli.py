@@ -294,7 +294,7 @@ def run(
     stop_timeout: Annotated[float | None, _time("--stop-timeout", text="A stage stops; 5, rented 15.")] = None,
     kill_timeout: Annotated[float, _time("--kill-timeout", text="Then its process ends.")] = 2,
     silence_timeout: Annotated[
-        float | None, _time("--silence-timeout", text="A silent stage counts as dead; 5, rented 30.", low=1)
+        float | None, _time("--silence-timeout", text="A silent stage is dead by then; 5, rented 30.", low=1)
     ] = None,
     budget: Annotated[
         float | None, _time("--budget", panel=_RUN, text="Bound of the whole run; none by default.")

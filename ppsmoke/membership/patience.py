@@ -22,6 +22,12 @@ def wan_config(silence_s: float = WAN_SILENCE_S) -> SwimConfig:
     return _judging(WAN, silence_s / WAN_SILENCE_S)
 
 
+def sure_to_bear_s(config: SwimConfig) -> float:
+    """A silence of this length kills nobody, however the probes fall: the quickest doubt takes so long, and then the
+    least time to contradict it. Mostly one may be silent somewhat longer."""
+    return config.probe_timeout_s[0] + config.suspicion_s[0]
+
+
 def _judging(profile: SwimConfig, factor: float) -> SwimConfig:
     return replace(
         profile,

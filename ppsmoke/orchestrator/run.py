@@ -9,7 +9,7 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from ppsmoke.errors import LeftBehind, PeerLost, PpError, RunFailed
+from ppsmoke.errors import LeftBehind, PpError, RunFailed
 from ppsmoke.guarded_tasks import GuardedTasks
 from ppsmoke.membership import Member, table_json
 from ppsmoke.messages import CONTROL_CHANNEL, StopRun
@@ -26,6 +26,7 @@ from ppsmoke.orchestrator.hold import Dialog
 from ppsmoke.orchestrator.interruptions import Interruptions
 from ppsmoke.orchestrator.joining import Joining
 from ppsmoke.orchestrator.local_nodes import LocalNodes, MakeChild
+from ppsmoke.orchestrator.member_changes import MemberChanges
 from ppsmoke.orchestrator.member_news import MemberNews
 from ppsmoke.orchestrator.node_source import NodeSource
 from ppsmoke.orchestrator.options import RunOptions, View
@@ -46,8 +47,6 @@ from ppsmoke.transport import MeshEvents
 
 _TABLE_S = 0.5
 _LET_GO_S = 2.0
-_QUIET = (machine.Phase.PLANNING, machine.Phase.REDEPLOYING, machine.Phase.TEARING_DOWN, machine.Phase.DONE)
-"""What becomes of members then is no surprise."""
 
 
 class ChainRun(MeshEvents):
@@ -63,7 +62,6 @@ class ChainRun(MeshEvents):
         self._member_news = MemberNews(view, options.num_stages, show=options.show_members)
         self._last_table: asyncio.Task[None] | None = None
         self._probing: list[asyncio.Task[None]] = []
-        self._lost: set[int] = set()
         self._ended_at: float | None = None
         self._provisioned_at = 0.0
         # Set when the run begins.
@@ -72,6 +70,7 @@ class ChainRun(MeshEvents):
         self._cluster: Cluster
         self._joining: Joining
         self._faults: Faults
+        self._member_changes: MemberChanges
         self._tasks: GuardedTasks
         self._deadline: PhaseDeadline
         self._axis: StageAxis
@@ -160,6 +159,15 @@ class ChainRun(MeshEvents):
             self._cluster,
             self._joining,
             self._waiting,
+            state=lambda: self._state,
+            dispatch=self._dispatch,
+        )
+        self._member_changes = MemberChanges(
+            self._options,
+            self._cluster,
+            self._happenings,
+            self._member_news,
+            self._faults,
             state=lambda: self._state,
             dispatch=self._dispatch,
         )
@@ -362,22 +370,7 @@ class ChainRun(MeshEvents):
             self._tasks.spawn(self._waiting.count_down(self._loop.time() + budget))
 
     def _member_changed(self, before: Member | None, member: Member) -> None:
-        self._member_news.changed(before, member, expected=self._state.phase in _QUIET)
-        index = member.stage_index
-        if index is not None:
-            self._happenings.member(before, member)
-        if member.state in ("alive", "suspect") or index is None or self._cluster.planned_stage(member.node_id) is None:
-            return
-        remedy = f"Run it again; if it comes back, the log in {self._options.log_dir} tells more."
-        if member.state == "dead":
-            # It cannot answer a StopRun any more, so nothing waits for its answer.
-            self._lost.add(index)
-            what = f"stage {index} fell silent: {member.reason}"
-            patience = f"{remedy} If its machine was only overloaded, raise --silence-timeout."
-            self._faults.of_stage(index, PeerLost(what, stage=index, remedy=patience), verdict=True)
-        elif self._state.phase is not machine.Phase.REDEPLOYING:
-            self._faults.of_stage(index, PeerLost(member.reason, stage=index, remedy=remedy))
-        self._dispatch(machine.StageHasStopped(index))
+        self._member_changes.take(before, member)
 
     def _path_changed(self, node_id: str, before: PathKind, after: PathKind) -> None:
         stage = self._cluster.planned_stage(node_id)
@@ -397,7 +390,7 @@ class ChainRun(MeshEvents):
     # ---- teardown
 
     async def _stop_stage(self, index: int, reason: str) -> None:
-        if index in self._lost or self._nodes.has_ended(index):
+        if index in self._member_changes.dead or self._nodes.has_ended(index):
             self._dispatch(machine.StageHasStopped(index))
             return
         try:
@@ -412,7 +405,7 @@ class ChainRun(MeshEvents):
             await asyncio.wait((self._last_table,), timeout=_TABLE_S)
         await self._tasks.end(_LET_GO_S)
         try:
-            self._nodes.kill(self._lost)
+            self._nodes.kill(self._member_changes.dead)
             await self._cluster.end(
                 self._options.deadlines.kill if self._interruptions.seen < 2 else 0, self._state.error
             )

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import time
+
+import pytest
 
 from tests.e2e.kit import NOTICED_S, Box, stub_text, wait_until
 from tests.e2e.phases import MIDDLE, STAGES, start_in
@@ -59,6 +63,22 @@ def test_a_stage_that_hangs_is_named_by_its_silence(box: Box) -> None:
     assert ": suspect (" in done.err
     assert ": dead (" in done.err
     assert f"members at the end: {STAGES} of {STAGES + 1} alive" in done.err
+    assert "--silence-timeout 20 bears 6.8 s of that, 5 no more than 1.7 s" in error["remedy"]
+
+
+@pytest.mark.slow
+def test_a_stage_that_stands_still_for_as_long_as_the_option_bears_costs_no_run(box: Box) -> None:
+    """As the error says that a run with the usual patience ends with."""
+    model = "stub:layers=8,step_ms=20"
+    run = box.start(
+        *("--seed", "-n", str(STAGES), "--model", model, "--max-tokens", "90", "--silence-timeout", "20", "--debug")
+    )
+    middle = run.node(MIDDLE)
+    run.wait_output()
+    os.kill(middle, signal.SIGSTOP)
+    time.sleep(5.0)
+    os.kill(middle, signal.SIGCONT)
+    assert run.end().expect(0).text == stub_text("Say hello", 90, model)
 
 
 def test_an_orchestrator_that_hangs_is_left_by_its_nodes(box: Box) -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from ppsmoke.membership.patience import local_config, sure_to_bear_s, wan_config
 from ppsmoke.membership.swim import LOCAL, WAN, SwimConfig
 from tests.sim.swim.network import INTERCONTINENTAL, LOOPBACK, Network, Quality
 from tests.sim.swim.properties import states_of, violations, wrong_names, wrong_views
@@ -99,6 +100,26 @@ def test_a_stopped_process_is_known_dead_within_five_seconds_and_back_soon_after
         network.run(resumed + 5.0)
         assert [*wrong_views(network), *wrong_names(network)] == [], f"seed {seed}"
         assert doubted(network) == {stopped.index}, f"seed {seed}"
+
+
+@pytest.mark.parametrize(
+    ("config", "quality"),
+    [(local_config(5), LOOPBACK), (local_config(20), LOOPBACK), (wan_config(30), INTERCONTINENTAL)],
+)
+@pytest.mark.parametrize("count", [2, 3, 6])
+def test_a_process_that_stood_still_no_longer_than_is_borne_for_sure_is_never_declared_dead(
+    count: int, config: SwimConfig, quality: Quality
+) -> None:
+    for seed in range(6):
+        network = steady(seed, count, config, quality)
+        network.run(SETTLED_S + network.rng.random() * config.probe_interval_s)
+        stopped = network.hosts[network.rng.randrange(count)]
+        stopped.pause()
+        network.run(network.now + 0.97 * sure_to_bear_s(config))
+        stopped.resume(stopped.life)
+        network.run(network.now + 20.0)
+        assert deaths(network) == [], f"seed {seed}"
+        assert list(wrong_views(network)) == [], f"seed {seed}"
 
 
 @pytest.mark.parametrize("count", [3, 6, 9])
