@@ -26,7 +26,7 @@ from ppsmoke.plan import check_stage_count
 from ppsmoke.preflight import plan_json
 from ppsmoke.redaction import secret_values
 from ppsmoke.request import Model, fit_to_context
-from ppsmoke.signals import exit_on_signals
+from ppsmoke.signals import exit_on_signals, ignore_signals
 from ppsmoke.telemetry import export_run
 from ppsmoke.terminal import Terminal, TerminalLog
 from ppsmoke.wording import short_path, shown_model
@@ -176,7 +176,10 @@ def report(
 ) -> int:
     """Errors on stderr, the JSON object (with `more` in it) on stdout and into the run's directory, where there is one;
     the exit status."""
-    exit_on_signals()
+    if result.left_behind is None:
+        exit_on_signals()
+    else:
+        ignore_signals()  # a user who is out of patience must read it all the same
     body = {**result.as_json(), **more}
     if recorder is not None:
         recorder.finish(body)
@@ -186,6 +189,8 @@ def report(
         terminal.error(result.left_behind)
     if recorder is not None and result.exit_status != 0:
         terminal.run_directory(recorder.directory)
+    if result.left_behind is not None:
+        exit_on_signals(result.exit_status)
     if command.as_json:
         with suppress(BrokenPipeError):  # whoever went away must not turn a failure into a success
             print(json.dumps(body), flush=True)

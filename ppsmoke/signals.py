@@ -40,10 +40,17 @@ def raise_on_signals() -> None:
         signal.signal(number, _raise)
 
 
-def exit_on_signals() -> None:
-    """From now on an ending signal ends the process at once: what was begun has ended, only the report is left."""
+def exit_on_signals(status: int | None = None) -> None:
+    """From now on an ending signal ends the process at once, with `status` or else its own: what was begun has ended,
+    only the report is left."""
     for number in ending_signals():
-        signal.signal(number, _exit)
+        signal.signal(number, lambda number, _frame: os._exit(status or interruption(number).exit_status))
+
+
+def ignore_signals() -> None:
+    """From now on an ending signal does nothing: for the moment in which what was left behind is named."""
+    for number in ending_signals():
+        signal.signal(number, lambda _number, _frame: None)
 
 
 @contextmanager
@@ -66,7 +73,3 @@ def signals_held() -> Iterator[None]:
 
 def _raise(number: int, _frame: FrameType | None) -> None:
     raise interruption(number)
-
-
-def _exit(number: int, _frame: FrameType | None) -> None:
-    os._exit(interruption(number).exit_status)

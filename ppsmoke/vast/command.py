@@ -31,6 +31,7 @@ from ppsmoke.process_mark import Life
 from ppsmoke.relays import check_relay_token, check_relay_url
 from ppsmoke.relays.preflight import choose_relays
 from ppsmoke.request import Model, open_model
+from ppsmoke.signals import ignore_signals
 from ppsmoke.split_naming import part_names
 from ppsmoke.stub_model import is_stub_model
 from ppsmoke.terminal import Terminal
@@ -81,6 +82,8 @@ def vastai_command(command: RunCommand, rental: RentalCommand) -> int:
         if attempt is not None and attempt.result is not None:
             result = attempt.result
         result.error = result.error or error
+    if result.left_behind is not None:
+        ignore_signals()  # until it was named
     rented = attempt.rented if attempt is not None else None
     if rented is not None:
         terminal.settle()

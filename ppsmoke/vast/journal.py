@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -25,7 +26,6 @@ from ppsmoke.vast.lease_records import Candidate, Lease, LeaseTimes, Rented, Sta
 KEPT_CLOSED = 50
 _SUFFIX = ".jsonl"
 _RUN = "run"
-_DETAILS = frozenset(Entry.__dataclass_fields__) - {"kind"}
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -247,16 +247,48 @@ def _header(told: dict[str, Any]) -> RunHeader | None:
             account=None if told.get("account") is None else str(told["account"]),
             boot=str(told.get("boot") or ""),
         )
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         return None
 
 
 def _dated(told: dict[str, Any]) -> Dated | None:
-    at = told.pop("at", None)
-    if not isinstance(at, int | float) or told.get("kind") not in set(Kind):
+    at = _number(told.get("at"))
+    kind = next((kind for kind in Kind if kind == told.get("kind")), None)
+    if at is None or kind is None:
         return None
-    details = {name: value for name, value in told.items() if name in _DETAILS}
-    return Dated(float(at), Entry(Kind(told["kind"]), **details))
+    return Dated(at, Entry(kind, **{name: read(told.get(name)) for name, read in _DETAILS.items()}))
+
+
+def _number(value: object) -> float | None:
+    """None for what a damaged line may have in the place of a number."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _whole(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+_DETAILS: dict[str, Callable[[object], Any]] = {
+    "label": _text,
+    "instance_id": _whole,
+    "stage": _whole,
+    "offer_id": _whole,
+    "machine_id": _whole,
+    "host_id": _whole,
+    "price_per_hour": _number,
+    "reason": _text,
+}
+"""How each field of an Entry is read; what is not of its kind counts as not there."""
 
 
 def _failure(path: Path, error: OSError) -> EnvironmentFault:

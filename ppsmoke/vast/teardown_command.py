@@ -12,10 +12,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from ppsmoke.errors import PpError, VastKeyRejected, VastRequestRefused
+from ppsmoke.errors import LeasesLeft, PpError, VastKeyRejected, VastRequestRefused
 from ppsmoke.interruptible import run_interruptibly
 from ppsmoke.orchestrator.result import error_json
-from ppsmoke.signals import ending_signals, exit_on_signals, interruption
+from ppsmoke.signals import ending_signals, exit_on_signals, ignore_signals, interruption
 from ppsmoke.terminal import Terminal
 from ppsmoke.vast.asking import ask, can_ask
 from ppsmoke.vast.client import VastClient
@@ -45,11 +45,15 @@ def teardown_command(
         if work.signals:
             error = interruption(work.signals[0], "teardown")
     except PpError as failure:
-        error = failure
-    exit_on_signals()
+        error = work.left or failure
+    if work.left is not None:
+        ignore_signals()
+    else:
+        exit_on_signals()
     if error is not None:
         terminal.error(error)
     status = 0 if error is None else error.exit_status
+    exit_on_signals(status or None)
     if as_json:
         body = work.as_json() | {"exit_status": status}
         if error is not None:
@@ -71,9 +75,17 @@ class _Teardown:
     found: Choice | None = None
     torn: TornDown | None = None
     book: LeaseBook | None = None
+    left: LeasesLeft | None = None
 
     async def run(self, service: VastService, *, label: str | None, everything: bool, yes: bool) -> None:
         """Raises as `destroy_leftovers` does."""
+        try:
+            await self._destroy(service, label=label, everything=everything, yes=yes)
+        except LeasesLeft as left:
+            self.left = left  # also if a signal has the last word
+            raise
+
+    async def _destroy(self, service: VastService, *, label: str | None, everything: bool, yes: bool) -> None:
         async with service.client() as api:
             self.terminal.waiting("looking for what earlier runs left")
             self.torn = await destroy_leftovers(

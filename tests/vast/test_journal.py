@@ -11,6 +11,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -141,6 +142,43 @@ def test_lines_of_another_version_and_of_a_crashed_disk_are_passed_over(tmp_path
     record = read_journal(path)
     assert record is not None
     assert len(record.entries) == 1
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        *(
+            {name: value}
+            for name in ("kind", "at", "label", "instance_id", "reason", "stage")
+            for value in ([], {}, True)
+        ),
+        {"at": 10**400},
+        {"at": float("nan")},
+        {"instance_id": "77"},
+        {"price_per_hour": float("inf")},
+        {"machine_id": 1.5, "host_id": "x", "offer_id": None},
+    ],
+    ids=str,
+)
+def test_a_line_with_the_wrong_kind_of_value_takes_nothing_else_along(damage: dict[str, Any], tmp_path: Path) -> None:
+    path = begun(tmp_path, intent(), created(0, 100))
+    line = json.loads(path.read_text().splitlines()[-1]) | {"instance_id": 101} | damage
+    with path.open("a") as file:
+        file.write(json.dumps(line) + "\n")
+    (lease,) = leases(path).values()
+    assert set(lease.ids) <= {100, 101}
+    assert 100 in lease.ids
+
+
+@pytest.mark.parametrize("damage", [{"pid": float("inf")}, {"pid": []}, {"process_started": {}}], ids=str)
+def test_a_damaged_header_leaves_what_was_rented_to_be_read(damage: dict[str, Any], tmp_path: Path) -> None:
+    path = begun(tmp_path, intent(), created(0, 100))
+    header, *others = path.read_text().splitlines()
+    path.write_text("\n".join([json.dumps(json.loads(header) | damage), *others]) + "\n")
+    (record,) = read_journals(tmp_path)
+    assert record.header is None
+    assert life(record.header) is Life.UNKNOWN
+    assert leases(path)[label(0)].ids == (100,)
 
 
 def test_an_append_that_fails_tears_at_most_its_own_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
