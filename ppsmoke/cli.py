@@ -446,7 +446,10 @@ def report(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The analysis as one JSON object on stdout.")] = False,
     html: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", help="Also write a page with the timeline of every stage.")
+        Path | None,
+        typer.Option(
+            "--html", metavar="FILE", help="Also write a page with every stage's timeline, and trace.json into DIR."
+        ),
     ] = None,
     trace: Annotated[
         Path | None, typer.Option("--trace", metavar="FILE", help="Also write a trace for ui.perfetto.dev.")

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from ppsmoke.bundle.folder import run_folders
-from ppsmoke.bundle.names import ENVIRONMENT
+from ppsmoke.bundle.names import ENVIRONMENT, TRACE
 from ppsmoke.errors import EnvironmentFault, UsageError
 from ppsmoke.logs import state_dir
 from ppsmoke.named_file import write_named
@@ -22,15 +22,23 @@ from ppsmoke.terminal import Terminal
 def report_command(directory: Path | None, *, as_json: bool, html: Path | None, trace: Path | None) -> int:
     """Print the page of text (or the analysis as one object), and write the files that are asked for.
 
-    Without a directory it is the newest run's in the usual place. Raises UsageError where there is none and for one
-    that is no run's, EnvironmentFault where a file cannot be written.
+    Without a directory it is the newest run's in the usual place. With the page for a browser, and no other place for
+    the trace, the trace goes into the run's directory, if that may be written to.
+
+    Raises UsageError where there is no directory and for one that is no run's, EnvironmentFault where a file cannot be
+    written.
     """
-    story = read_story(directory if directory is not None else _newest())
+    place = directory if directory is not None else _newest()
+    story = read_story(place)
     analysis = analyse(story)
     if html is not None:
         _write(html, html_page(story, analysis))
-    if trace is not None:
-        _write(trace, json.dumps(trace_json(story, analysis)) + "\n")
+    if trace is not None or html is not None:
+        text = json.dumps(trace_json(story, analysis)) + "\n"
+        if trace is not None:
+            _write(trace, text)
+        elif os.access(place, os.W_OK | os.X_OK):
+            _write(place / TRACE, text)
     if as_json:
         print(json.dumps(analysis.as_json(), indent=1), flush=True)
     else:

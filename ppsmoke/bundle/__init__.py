@@ -14,6 +14,7 @@
     vast-calls.log     every call to vast.ai and what came of it (rented)
     vast-service.json  what these calls say of the questions that its documentation leaves open (rented)
     run.json           written last: what `--json` prints
+    trace.json         written by `report DIR --html`: the run in the Chrome trace event format
 
 Times (`at`, and those of a span) are seconds on one axis, the monotonic clock of the orchestrator; 0 is when the
 directory was begun, which was `began_unix` (UTC seconds). Times that a node took are shifted by what round trips say of

@@ -26,6 +26,17 @@ def test_the_page_the_browser_page_and_the_trace(tmp_path: Path) -> None:
     assert json.loads(trace.read_text())["traceEvents"]
 
 
+def test_the_browser_page_alone_leaves_the_trace_in_the_runs_directory(tmp_path: Path) -> None:
+    bundle = make(Recipe()).write(tmp_path / "bundle")
+    before = {path.name for path in bundle.iterdir()}
+    assert report_command(bundle, as_json=True, html=None, trace=tmp_path / "elsewhere.json") == 0
+    assert {path.name for path in bundle.iterdir()} == before
+    assert report_command(bundle, as_json=True, html=tmp_path / "out.html", trace=None) == 0
+    assert {path.name for path in bundle.iterdir()} == before | {"trace.json"}
+    assert (bundle / "trace.json").read_text() == (tmp_path / "elsewhere.json").read_text()
+    assert "traceEvents" in json.loads((bundle / "trace.json").read_text())
+
+
 def test_without_a_directory_it_is_the_newest_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
