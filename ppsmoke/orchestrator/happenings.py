@@ -48,7 +48,9 @@ class Happenings:
                 budget_s=options.deadlines.budget,
             )
         )
-        self._view.happened(PhaseEntered(machine.Phase.PLANNING.value))
+        # A machine may be replaced by another one, so that of renting there is no one deadline.
+        limit = () if self._remote else (options.deadlines.boot, "--boot-timeout")
+        self._view.happened(PhaseEntered(machine.Phase.PLANNING.value, *limit))
 
     def joining(self) -> None:
         self._view.happened(PhaseEntered(JOINING, self._options.deadlines.join, "--join-timeout"))
