@@ -4,7 +4,8 @@
     ├── UsageError                  exit 2: flags, values, a prompt that cannot fit
     │   ├── BadStageCount           fewer than 2 stages, or more than blocks
     │   ├── PromptTooLong
-    │   └── VastKeyMissing          no key, or nothing that can be one
+    │   ├── VastKeyMissing          no key, or nothing that can be one
+    │   └── PackageMissing          what rented machines are to install is not where they look for it
     ├── EnvironmentFault            exit 3: this machine cannot do it
     │   ├── ModelNotFound
     │   ├── ModelFetchFailed
@@ -120,6 +121,13 @@ class VastKeyMissing(UsageError):
 
     code = "vast_key_missing"
     default_remedy = "Give --api-key, set VAST_API_KEY, or store the key with the vast.ai command line."
+
+
+class PackageMissing(UsageError):
+    """What rented machines are to install is not on their index."""
+
+    code = "package_missing"
+    default_remedy = "Give --ship, which has them install the code that runs here, or another --package or --index-url."
 
 
 class EnvironmentFault(PpError):

@@ -18,7 +18,7 @@ from ppsmoke.bundle.names import OFFERS
 from ppsmoke.bundle.recorder import RunRecorder
 from ppsmoke.command_steps import RunCommand, begin, empty_result, end, prepare, report
 from ppsmoke.dialog import TypedDialog
-from ppsmoke.errors import PpError, UsageError, VastFailed
+from ppsmoke.errors import PackageMissing, PpError, UsageError, VastFailed
 from ppsmoke.files.models import SCHEME
 from ppsmoke.files.wheel import build_wheel
 from ppsmoke.interruptible import run_interruptibly
@@ -46,6 +46,7 @@ from ppsmoke.vast.journal import journal_dir, read_journals
 from ppsmoke.vast.lease_owner import life
 from ppsmoke.vast.market import StageOffers
 from ppsmoke.vast.options import RentalOptions
+from ppsmoke.vast.package_index import ask_for_package, check_version
 from ppsmoke.vast.place import teardown_words
 from ppsmoke.vast.plan_text import describe_offers, offers_json
 from ppsmoke.vast.records import Instance, Offer
@@ -53,7 +54,7 @@ from ppsmoke.vast.run import RentalReport, RentedRun
 from ppsmoke.vast.service import SeenInstances, VastService, service_of
 from ppsmoke.vast.ship import ship_environment
 from ppsmoke.vast.stage_need import StageNeed, stage_needs
-from ppsmoke.vast.stage_request import DEFAULT_IMAGE, DEFAULT_IMAGE_GB, is_pinned
+from ppsmoke.vast.stage_request import DEFAULT_IMAGE, DEFAULT_IMAGE_GB, is_address, is_pinned
 from ppsmoke.vast.teardown import find_leftovers, warning
 
 
@@ -114,6 +115,7 @@ class _Terms:
                 f"--package {rental.package!r} does not name one version",
                 remedy="Give name==version, or the https address of a wheel.",
             )
+        check_version(rental.package)
         if rental.image != DEFAULT_IMAGE and rental.image_gb is None:
             raise UsageError(
                 "the size of the image is not known, and how long a machine may take to start depends on it",
@@ -175,6 +177,7 @@ class _Attempt:
     async def plan(self) -> str:
         """What would be rented, as text or JSON. Raises TooFewOffers, VastFailed."""
         await self._warn_in_passing()
+        await self._ask_for_package()
         needs = self._needs()
         async with self.service.without_key().client() as api:
             self.terminal.waiting("asking the market")
@@ -190,6 +193,7 @@ class _Attempt:
     async def run(self, calls: CallLog) -> RunResult:
         """Raises PpError as long as nothing was rented."""
         needs = self._needs()
+        await self._ask_for_package()
         async with self.service.client() as api:
             market = self._market(api, needs)
             self.terminal.waiting("asking the market")
@@ -223,6 +227,29 @@ class _Attempt:
                 return self.result
             finally:
                 self.rented = run.rental
+
+    # ---- the package
+
+    async def _ask_for_package(self) -> None:
+        """Will the machines find what they are to install? Raises UsageError for what surely is not there."""
+        rental = self.rental
+        given = rental.package if is_address(rental.package) else rental.index_url
+        if not self.service.on_this_machine and is_loopback(given):
+            raise UsageError(f"{given} is an address of this machine, and a rented one cannot reach it")
+        if rental.ship or (self.service.on_this_machine and not given):
+            return
+        self.terminal.waiting(f"looking for {rental.package}")
+        try:
+            doubt = await ask_for_package(rental.package, rental.index_url)
+        except PackageMissing as missing:
+            # A plan rents nothing, and an image of the user's own may bring the program.
+            if not self.command.plan and rental.image == DEFAULT_IMAGE:
+                raise
+            doubt = missing.what
+        finally:
+            self.terminal.settle()
+        if doubt is not None:
+            self.terminal.line(f"warning: {doubt}")
 
     # ---- the market
 

@@ -115,9 +115,14 @@ def in_short_entries(environment: Mapping[str, str]) -> dict[str, str]:
     return short | ({LONG_ENTRIES: " ".join(long)} if long else {})
 
 
+def is_address(package: str) -> bool:
+    """Whether it is a wheel's address and not the name of a version."""
+    return package.startswith(("https://", "http://"))
+
+
 def is_pinned(package: str) -> bool:
     """Whether pip can only install one thing for it."""
-    if package.startswith(("https://", "http://")):
+    if is_address(package):
         return package.partition("#")[0].partition("?")[0].endswith(".whl")
     name, equals, version = package.partition("==")
     return bool(equals) and name.replace("-", "").replace("_", "").isalnum() and version.replace(".", "").isalnum()

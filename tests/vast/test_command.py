@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from ppsmoke.vast.lease_labels import stage_label
-from tests.cli.kit import PATIENCE_S
+from tests.cli.kit import PATIENCE_S, environment, run_cli
+from tests.models.kit import file_server
 from tests.transport.relay import relay
 from tests.vast.commanding import STUB, Office, office
 from tests.vast.emulated import KEY
@@ -169,6 +170,38 @@ def test_what_a_relay_is_worth_is_shown(tmp_path: Path) -> None:
         assert re.search(rf"relay        {good.url} answers in .* and carries .* MB/s", said.err)
 
 
+# ---- what the machines are to install
+
+
+def test_a_package_that_is_not_on_the_index_is_refused_before_anybody_is_asked(tmp_path: Path) -> None:
+    with office(tmp_path) as shop, file_server() as index:
+        said = shop.run(*RENT, "--yes", "--index-url", f"{index.url}/simple")
+        said.refused(2, f"127.0.0.1:{index.port} has no package pp-smoke-run", "[package_missing]", "--ship")
+        assert index.paths() == ["/simple/pp-smoke-run/"]
+        assert shop.cloud.service.heard == []
+
+
+def test_a_plan_and_an_image_that_may_bring_the_program_are_warned_of_a_package_that_is_not_there(
+    tmp_path: Path,
+) -> None:
+    with office(tmp_path) as shop, file_server() as index:
+        elsewhere = ("--index-url", f"{index.url}/simple")
+        warning = f"warning: 127.0.0.1:{index.port} has no package pp-smoke-run"
+        plan = shop.run(*RENT, *elsewhere, "--plan", **NO_KEY)
+        assert plan.status == 0, plan.err
+        assert plan.err.startswith(warning)
+        own = shop.run(*RENT, *elsewhere, "--image", "mine:1", "--image-gb", "1", "--max-spend", "0.001")
+        own.refused(2, warning, "--max-spend")
+        assert shop.calls("create") == 0
+
+
+def test_an_index_of_this_machine_is_none_for_rented_ones(tmp_path: Path) -> None:
+    there = ("--vast-url", "https://vast.invalid", "--index-url", "http://localhost:1/simple")
+    done = run_cli(environment(tmp_path, VAST_API_KEY=KEY), *RENT, "--yes", *there)
+    assert done.returncode == 2, done.stderr
+    assert "http://localhost:1/simple is an address of this machine" in done.stderr
+
+
 # ---- the user's yes
 
 
@@ -243,6 +276,7 @@ def test_ctrl_c_while_the_service_does_not_answer_ends_it_at_once(tmp_path: Path
     [
         (("--image", "mine:1"), "the size of the image is not known"),
         (("--package", "pp-smoke-run"), "does not name one version"),
+        (("--package", "pp-smoke-run==99"), "--package names version 99, and this is version"),
         (("--relay-url", "ftp://x"), "--relay-url 'ftp://x' is not the address of a relay"),
         (("--country", "Canada"), "--country 'Canada' is not a country's code"),
     ],
