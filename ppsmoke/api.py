@@ -28,6 +28,7 @@ from ppsmoke.orchestrator.options import Deadlines, OutputGone, RunOptions
 from ppsmoke.orchestrator.result import RunResult
 from ppsmoke.orchestrator.run import LocalRun
 from ppsmoke.preflight import available_memory, check_announced_model, check_memory, stage_memories
+from ppsmoke.process_limits import check_process_limits
 from ppsmoke.request import Model, open_model
 from ppsmoke.run_events import NoteMade, RunEvent, Seen
 from ppsmoke.signal_loop import run_with_signals
@@ -129,6 +130,7 @@ def _run(
     options = prepare(command, silent, run_id, lambda: _open(command))
     prepared = time.monotonic() - began
     check_memory(stage_memories(options), available_memory())
+    check_process_limits(command.num_stages)
     options, recorder = begin_records(command, options, log.warning)
     records = RecordedLog(recorder)
     logging.getLogger().addHandler(records)

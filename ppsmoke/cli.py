@@ -31,6 +31,7 @@ from ppsmoke.messages import Feedback
 from ppsmoke.models import ALIASES, DEFAULT_MODEL
 from ppsmoke.models_command import models_app
 from ppsmoke.orchestrator.result import error_json
+from ppsmoke.process_limits import refused_by_system
 from ppsmoke.prompt_argument import read_prompt_argument
 from ppsmoke.signals import exit_on_signals, interruption, raise_on_signals
 from ppsmoke.standard_streams import open_missing_streams
@@ -108,9 +109,9 @@ def _run_app(arguments: list[str]) -> int:
     except ImportError as error:
         return _report(unloadable(error), call)
     except OSError as error:
-        return _report(EnvironmentFault(f"the system refused: {error}"), call)
+        return _report(refused_by_system(error) or EnvironmentFault(f"the system refused: {error}"), call)
     except Exception as error:
-        failure = RunFailed(
+        failure = refused_by_system(error) or RunFailed(
             f"unexpected {type(error).__name__}: {error}",
             remedy="This is a fault of pp-smoke-run; run again with --debug and report what it prints.",
         ).with_traceback(error.__traceback__)

@@ -30,6 +30,7 @@ from ppsmoke.preflight import (
     plan_json,
     stage_memories,
 )
+from ppsmoke.process_limits import check_process_limits
 from ppsmoke.request import Model, open_model
 from ppsmoke.signal_loop import run_with_signals
 from ppsmoke.stub_model import is_stub_model
@@ -55,6 +56,7 @@ def run_command(command: RunCommand) -> int:
             print(json.dumps(plan_json(options)) if command.as_json else "\n".join(lines), flush=True)
             return 0
         check_memory(stage_memories(options), available_memory())
+        check_process_limits(command.num_stages)
         if command.relay_urls:
             options = _with_relays(command, options, terminal)
         options, recorder = begin(command, options, terminal)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ppsmoke.errors import RunFailed, error_class
+from ppsmoke.logs import without_tracebacks
 from ppsmoke.orchestrator.options import RunOptions
 from ppsmoke.signals import signals_held
 from ppsmoke.terminal import Terminal
@@ -109,7 +110,7 @@ def _decode_in_one_process(options: RunOptions, terminal: Terminal) -> list[int]
         if process is not None:
             with signals_held():
                 _end(process)
-    tail = [line for line in err.decode(errors="replace").splitlines() if line.strip()][-12:]
+    tail = without_tracebacks(line for line in err.decode(errors="replace").splitlines() if line.strip())[-12:]
     for line in reversed(out.splitlines()):
         answer = json.loads(line)
         if answer.get("status") == "fatal":

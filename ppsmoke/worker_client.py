@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from ppsmoke import errors
 from ppsmoke.errors import DeadlineExceeded, PpError, WorkerDied, WorkerFailed
+from ppsmoke.logs import without_tracebacks
 from ppsmoke.signals import signal_name
 from ppsmoke.waiting import wait_for
 from ppsmoke.worker_pipe import WorkerPipe, error_from
@@ -141,7 +142,7 @@ class WorkerProcess:
     @property
     def log_tail(self) -> tuple[str, ...]:
         """The worker's last log lines."""
-        return tuple(self._pipe.log)
+        return tuple(without_tracebacks(self._pipe.log))
 
     async def wait_ready(self, deadline_s: float) -> WorkerReady:
         """The worker's ready line. A fatal line raises the class of its code."""

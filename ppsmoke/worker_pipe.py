@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ppsmoke.errors import PpError, RequestRejected, WorkerFailed, error_class
+from ppsmoke.logs import without_tracebacks
 from ppsmoke.worker_protocol import Form, Message, MessageDecoder
 
 _LOG_TAIL_LINES = 20
@@ -102,7 +103,8 @@ class WorkerPipe(asyncio.SubprocessProtocol):
         elif status == "ready" and not self.ready.done():
             self.ready.set_result(item.fields)
         elif status == "fatal":
-            error = error_from(item.fields, stage=self._stage, phase="starting the worker", log_tail=tuple(self.log))
+            tail = without_tracebacks(self.log)
+            error = error_from(item.fields, stage=self._stage, phase="starting the worker", log_tail=tail)
             self.fatal = error
             if not self.ready.done():
                 self.ready.set_exception(error)

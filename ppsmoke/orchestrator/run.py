@@ -41,6 +41,7 @@ from ppsmoke.orchestrator.token_ends import TokenEnds
 from ppsmoke.orchestrator.waiting_news import WaitingNews
 from ppsmoke.paths.quality import edges_json
 from ppsmoke.paths.watch import PathKind
+from ppsmoke.process_limits import refused_by_system
 from ppsmoke.request import fit_to_context
 from ppsmoke.run_events import PromptInjected, StageDoing, StageState
 from ppsmoke.transport import MeshEvents
@@ -422,8 +423,9 @@ class ChainRun(MeshEvents):
         self.result.answers = self._state.answers if self._conversation.held else None
 
 
-def _unexpected(error: Exception) -> RunFailed:
-    failure = RunFailed(f"unexpected {type(error).__name__}: {error}", remedy="Run again with --debug.")
+def _unexpected(error: Exception) -> PpError:
+    unknown = RunFailed(f"unexpected {type(error).__name__}: {error}", remedy="Run again with --debug.")
+    failure = refused_by_system(error) or unknown
     failure.__cause__ = error
     failure.__traceback__ = error.__traceback__
     return failure

@@ -139,8 +139,9 @@ class Wiring:
         await data.edge.wait_ready(self._deadlines.open_s)
         if self._closing:
             return
-        data.thread = threading.Thread(target=self._run, args=(data,), name=f"edge {edge_id}", daemon=True)
-        data.thread.start()
+        thread = threading.Thread(target=self._run, args=(data,), name=f"edge {edge_id}", daemon=True)
+        thread.start()
+        data.thread = thread  # only one that runs is waited for
         self._ready(edge_id)
         await asyncio.shield(data.ended)
 

@@ -94,6 +94,7 @@ class RequestReader(threading.Thread):
             if frame is not None:
                 return frame
             self._poll.unregister(self.steps.fileno())  # the node's end has gone; stdin says what is to come
+            self.steps.close()
             self.steps = None
         return self._queue.get()
 
