@@ -23,18 +23,19 @@ _OURS = Path(__file__).parents[1] / "transport/relay.py"
 class RelayServer:
     """A relay with a fixed address; `start` after `kill` is its restart."""
 
-    def __init__(self, host: Host, kind: str, folder: Path) -> None:
-        """Raises NotBuilt where the real one is not to be had."""
+    def __init__(self, host: Host, kind: str, folder: Path, token: str = "") -> None:
+        """`token`: what it asks of its clients. Raises NotBuilt where the real one is not to be had."""
         self._host = host
         self._process: subprocess.Popen[bytes] | None = None
         self.url = f"http://{host.public_address}:{_PORT}"
         if kind == OURS:
-            self._command = [sys.executable, "-P", str(_OURS), host.address, str(_PORT)]
+            self._command = [sys.executable, "-P", str(_OURS), host.address, str(_PORT), token]
             return
         settings = folder / "iroh-relay.toml"
         settings.write_text(
             f'enable_relay = true\nhttp_bind_addr = "{host.address}:{_PORT}"\n'
             "enable_quic_addr_discovery = false\nenable_metrics = false\n"
+            + (f'access.shared_token = ["{token}"]\n' if token else "")
         )
         self._command = [str(relay_program()), "--dev", "--config-path", str(settings)]
 
@@ -72,10 +73,10 @@ class RelayServer:
 
 
 @contextmanager
-def relay_on(host: Host, kind: str) -> Iterator[RelayServer]:
+def relay_on(host: Host, kind: str, token: str = "") -> Iterator[RelayServer]:
     """A relay that is up. Raises NotBuilt."""
     with TemporaryDirectory(prefix="pp-relay-") as folder:
-        server = RelayServer(host, kind, Path(folder))
+        server = RelayServer(host, kind, Path(folder), token)
         server.start()
         try:
             yield server

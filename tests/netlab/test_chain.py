@@ -12,6 +12,7 @@ import pytest
 
 from fixtures.tiny_gguf import write_tiny_gguf
 from tests.e2e.kit import Box, Done
+from tests.netlab.link_model import LinkSettings
 from tests.netlab.nat import Nat
 from tests.netlab.plain import plain_command, plain_environment
 from tests.netlab.rented import PATIENCE_S, RentedChain, rent
@@ -146,6 +147,31 @@ def test_where_no_udp_passes_the_relay_does(
     with town(stages, relay=relay_kind, nat=Nat.NO_UDP) as place:
         chain = answered(place, box, tmp_path / "run", one_process())
     assert all_edges(chain.done, stages, "relay"), paths(chain.done)
+
+
+@SLOW
+@pytest.mark.parametrize(
+    ("link", "trouble"),
+    [
+        (LinkSettings(delay_s=0.14), r"has a round trip of \d+ ms, more than 250 ms"),
+        (LinkSettings(rate_bit_s=400e3), r"takes [\d.]+ s for one part of a prompt, more than 1 s"),
+    ],
+    ids=["far", "narrow"],
+)
+def test_one_slow_link_is_named_by_its_stages_and_costs_no_token(
+    link: LinkSettings, trouble: str, relay_kind: str, box: Box, one_process: Callable[[], dict[str, Any]]
+) -> None:
+    with town(3, relay=relay_kind, links={1: link}) as place:
+        command, env = plain_command(place), plain_environment(place, mapped=[0])
+        done = box.run(*ASKED, program=command, env=env, deadline_s=PATIENCE_S)
+    body = done.expect(0).json
+    assert body["tokens"] == one_process()["tokens"]
+    warned = {(edge["source"], edge["target"]): edge["warning"] for edge in body["edges"] if edge["warning"]}
+    between = {ends: warning for ends, warning in warned.items() if None not in ends}
+    assert set(between) == {(0, 1), (1, 2)}, warned
+    for (source, target), warning in between.items():
+        assert re.fullmatch(trouble, warning)
+        assert f"warning: stage {source} -> stage {target} {warning}" in done.err
 
 
 @SLOW

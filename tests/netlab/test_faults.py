@@ -20,7 +20,7 @@ from tests.netlab.link_model import LinkSettings
 from tests.netlab.nat import Nat
 from tests.netlab.observed import Observed, observe
 from tests.netlab.plain import plain_command, plain_environment
-from tests.netlab.relays import OURS
+from tests.netlab.relays import OURS, REAL
 from tests.netlab.rented import rent
 from tests.netlab.town import Town, town
 
@@ -40,14 +40,20 @@ PATIENCE_S = 300.0
 
 @dataclass(frozen=True)
 class Fault:
-    """`strike` while the answer is decoded. `survived`: the chain must go on; else it may also fail clearly."""
+    """`strike` while the answer is decoded. `survived`: the chain must go on; else it may also fail clearly. `told`: a
+    chain that goes on must say that connections were lost."""
 
     name: str
     strike: Callable[[Town], None]
     nat: Nat | None = Nat.SYMMETRIC
     seen_by_first: bool = False  # stage 0 is on the open internet, so that the others' ways are direct ones
     survived: bool = True
+    told: bool = False
     tokens: int = 150
+
+    def relays(self) -> tuple[str, ...]:
+        """Over which it is worth looking: both, unless it strikes ways that no relay is in."""
+        return (OURS, REAL) if self.nat is not None or self.strike is kill_relay else (OURS,)
 
 
 def restart_relay(place: Town) -> None:
@@ -60,10 +66,17 @@ def kill_relay(place: Town) -> None:
     place.relay.kill()
 
 
-def renew_mapping(place: Town) -> None:
+def renew_mapping(nat: Nat, place: Town) -> None:
     host = place.stages[VICTIM]
     assert host.router is not None
-    host.router.rules(Nat.PORT_PRESERVING, ports=(40000, 40999))
+    host.router.rules(nat, ports=(40000, 40999))
+    host.router.forget()
+
+
+def block_udp(place: Town) -> None:
+    host = place.stages[VICTIM]
+    assert host.router is not None
+    host.router.rules(Nat.NO_UDP)
     host.router.forget()
 
 
@@ -79,9 +92,16 @@ FAULTS = [
     Fault("the relay restarts", restart_relay, tokens=40),
     Fault("the relay dies, ways over it", kill_relay, survived=False),
     Fault("the relay dies, direct ways", kill_relay, nat=None),
-    Fault("the mapping of a router changes", renew_mapping, Nat.PORT_PRESERVING, seen_by_first=True),
-    Fault("a link drops for 5 s", partial(cut, 5.0)),
-    Fault("a direct link drops for 5 s", partial(cut, 5.0), nat=None),
+    Fault("the mapping of a router changes", partial(renew_mapping, Nat.SYMMETRIC)),
+    Fault(
+        "the mapping of a router changes, direct ways",
+        partial(renew_mapping, Nat.PORT_PRESERVING),
+        Nat.PORT_PRESERVING,
+        seen_by_first=True,
+    ),
+    Fault("no UDP passes any more", block_udp, Nat.PORT_PRESERVING, seen_by_first=True, told=True),
+    Fault("a link drops for 5 s", partial(cut, 5.0), told=True),
+    Fault("a direct link drops for 5 s", partial(cut, 5.0), nat=None, told=True),
     Fault("a link drops for 20 s", partial(cut, 20.0), survived=False),
     Fault("a direct link drops for 20 s", partial(cut, 20.0), nat=None, survived=False),
     Fault("a link drops for 40 s", partial(cut, 40.0), survived=False),
@@ -96,6 +116,8 @@ FAULTS = [
     Fault("20 of 100 packets are lost on a direct link", partial(worsen, replace(LINK, loss=0.2)), nat=None),
 ]
 IN_CI = ("the relay restarts",)
+END = r"(?:orchestrator|stage \d)"
+RESUMED = re.compile(rf"{END} -> {END}: connection lost, resumed after [0-9.]+ m?s")
 
 
 @pytest.fixture(scope="module")
@@ -113,21 +135,30 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], str]:
 
 
 @pytest.mark.parametrize(
-    "fault", [pytest.param(f, marks=() if f.name in IN_CI else SLOW, id=f.name.replace(" ", "-")) for f in FAULTS]
+    ("fault", "relay_kind"),
+    [
+        pytest.param(
+            fault, kind, marks=() if fault.name in IN_CI else SLOW, id=f"{fault.name.replace(' ', '-')}-{kind}"
+        )
+        for fault in FAULTS
+        for kind in fault.relays()
+    ],
+    indirect=["relay_kind"],
 )
 def test_a_fault_in_decode_ends_in_the_right_text_or_in_a_clear_error(
-    fault: Fault, box: Box, story: Callable[[int], str]
+    fault: Fault, relay_kind: str, box: Box, story: Callable[[int], str]
 ) -> None:
     expected = story(fault.tokens)
     nats = {0: None} if fault.seen_by_first else None
-    with town(3, relay=OURS, nat=fault.nat, nats=nats, link=LINK) as place:
+    with town(3, relay=relay_kind, nat=fault.nat, nats=nats, link=LINK) as place:
         command = [*plain_command(place), *ASKED, "--max-tokens", str(fault.tokens)]
         seen = observe(
             box, command, plain_environment(place), lambda program: fault.strike(place), deadline_s=PATIENCE_S
         )
-    print(f"{fault.name}: {seen.describe()}")
+    print(f"{fault.name}, {relay_kind}: {seen.describe()}")
     if fault.survived or seen.done.status == 0:
         assert seen.done.expect(0).text == expected
+        assert not fault.told or any(RESUMED.fullmatch(line) for line in seen.told), seen.told
     else:
         fails_clearly(seen)
         assert expected.startswith(seen.done.text.rstrip("\n"))
@@ -144,11 +175,11 @@ def fails_clearly(seen: Observed) -> None:
 
 @SLOW
 @pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2], ids=["an hour ahead", "an hour back"])
-def test_a_nodes_clock_may_jump(number: signal.Signals, box: Box, story: Callable[[int], str]) -> None:
+def test_a_nodes_clock_may_jump(number: signal.Signals, relay_kind: str, box: Box, story: Callable[[int], str]) -> None:
     def jump(program: Program) -> None:
         program.strike(program.node(VICTIM), number)
 
-    with town(3, relay=OURS, nat=Nat.SYMMETRIC, link=LINK) as place:
+    with town(3, relay=relay_kind, nat=Nat.SYMMETRIC, link=LINK) as place:
         command = [*plain_command(place), *ASKED, "--max-tokens", "150", "--debug"]
         env = plain_environment(place, node_module="tests.netlab.jumping_clock")
         seen = observe(box, command, env, jump, deadline_s=PATIENCE_S)
@@ -157,13 +188,13 @@ def test_a_nodes_clock_may_jump(number: signal.Signals, box: Box, story: Callabl
 
 
 @SLOW
-def test_rented_machines_are_given_back_when_the_relay_dies(box: Box, tmp_path: Path) -> None:
+def test_rented_machines_are_given_back_when_the_relay_dies(relay_kind: str, box: Box, tmp_path: Path) -> None:
     def strike(program: Program) -> Done:
         program.wait_output(PATIENCE_S)
         place.relay.kill()
         return program.end(PATIENCE_S)
 
-    with town(3, relay=OURS, nat=Nat.SYMMETRIC, link=LINK) as place:
+    with town(3, relay=relay_kind, nat=Nat.SYMMETRIC, link=LINK) as place:
         chain = rent(place, box, tmp_path / "run", *ASKED, "--max-tokens", "400", act=strike)
     chain.done.expect(1)
     assert len(chain.done.errors) == 1, chain.done.err

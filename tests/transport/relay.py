@@ -145,8 +145,8 @@ def _write(writer: asyncio.StreamWriter, body: bytes, opcode: int = _BINARY) -> 
         writer.write(bytes([0x80 | opcode]) + length + body)
 
 
-async def _serve_for_ever(address: str, port: int) -> None:
-    made, over = Relay(), asyncio.Event()
+async def _serve_for_ever(address: str, port: int, token: str) -> None:
+    made, over = Relay(token), asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, over.set)
     server = await asyncio.start_server(made.serve, address, port)
@@ -155,4 +155,4 @@ async def _serve_for_ever(address: str, port: int) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(_serve_for_ever(sys.argv[1], int(sys.argv[2])))
+    asyncio.run(_serve_for_ever(sys.argv[1], int(sys.argv[2]), "".join(sys.argv[3:])))
