@@ -9,19 +9,22 @@ from tests.transport.relay import relay
 
 MODEL = "stub:layers=8"
 TOKEN = "a-secret-of-the-relay"
+TRIED_BY = 4
+"""Two clients try each relay."""
 
 
 def test_nodes_meet_through_a_relay_that_wants_a_token(box: Box) -> None:
-    with relay(TOKEN) as made:
+    with relay(TOKEN) as made, relay(TOKEN) as other:
         program = box.start(
             *("--seed", "--model", MODEL, "--prompt", "hello", "--max-tokens", "20", "--debug"),
-            *("--relay-url", made.url),
+            *("--relay-url", made.url, "--relay-url", other.url),
             env={"PP_RELAY_TOKEN": TOKEN},
         )
         done = program.end()
     assert done.expect(0).text == stub_text("hello", 20, MODEL)
-    assert f"relay        {made.url} answers in " in done.err
-    assert made.sent > 0
+    for url in (made.url, other.url):
+        assert f"relay        {url} answers in " in done.err
+    assert len(made.came | other.came) == TRIED_BY + 3, "the orchestrator and two nodes use one of them"
     ways = {line.split("  ")[0] for line in done.err.splitlines() if re.search(" -> .* ms ", line)}
     assert {"orchestrator -> stage 0", "stage 0 -> stage 1", "stage 1 -> stage 0", "stage 1 -> orchestrator"} <= ways
     assert TOKEN not in done.err
