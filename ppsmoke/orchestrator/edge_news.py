@@ -22,12 +22,17 @@ class EdgeNews:
         self._view = view
         self._say = view.line if show else view.detail
         self._edges: dict[tuple[int | None, int | None], EdgeMeasured] = {}
+        self._kinds: dict[tuple[int | None, int | None], PathKind] = {}
         self._shown = False
 
     @property
     def edges(self) -> list[EdgeMeasured]:
         """All that were measured, in order, with their warnings."""
         return judged(self._edges.values())
+
+    def relayed(self, stage: int) -> bool:
+        """Whether the way from here to the stage goes over a relay, as far as is known."""
+        return self._kinds.get((None, stage)) == "relay"
 
     async def measure(self, mesh: Mesh, nodes: Sequence[str], probe_bytes: int) -> None:
         """From here to every stage's node. Never raises, and takes a bounded time."""
@@ -54,6 +59,7 @@ class EdgeNews:
 
     def changed(self, source: int | None, target: int | None, before: PathKind, after: PathKind) -> None:
         """The link goes another way now. While the chain is built that is what is hoped for, and a detail."""
+        self._kinds[source, target] = after
         self._view.happened(PathChanged(source, target, before, after))
         say = self._view.line if self._shown else self._view.detail
         say(f"{edge_name(source, target)}: {before} -> {after}")
@@ -72,6 +78,7 @@ class EdgeNews:
 
     def _measured(self, edge: EdgeMeasured) -> None:
         self._edges[edge.source, edge.target] = edge
+        self._kinds[edge.source, edge.target] = edge.path
         self._view.happened(next(e for e in self.edges if (e.source, e.target) == (edge.source, edge.target)))
 
     def _failed(self, source: int | None, target: int | None, why: str) -> None:

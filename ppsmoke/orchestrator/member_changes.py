@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ppsmoke.errors import PeerLost
@@ -22,7 +22,8 @@ _MORE_PATIENCE = 4
 
 
 class MemberChanges:
-    """`dead`: the stages that were declared dead. `state` gives the run's state, `dispatch` steps its machine."""
+    """`dead`: the stages that were declared dead. `state` gives the run's state, `dispatch` steps its machine,
+    `relayed` says whether a stage is reached over a relay."""
 
     def __init__(
         self,
@@ -34,6 +35,7 @@ class MemberChanges:
         *,
         state: Callable[[], machine.RunState],
         dispatch: Callable[[machine.Event], None],
+        relayed: Callable[[int], bool],
     ) -> None:
         self._options = options
         self._cluster = cluster
@@ -42,6 +44,7 @@ class MemberChanges:
         self._faults = faults
         self._state = state
         self._dispatch = dispatch
+        self._relayed = relayed
         self.dead: set[int] = set()
 
     def take(self, before: Member | None, member: Member) -> None:
@@ -63,14 +66,22 @@ class MemberChanges:
         self._dispatch(machine.StageHasStopped(index))
 
     def _fell_silent(self, stage: int, reason: str) -> PeerLost:
-        patience = more_patience(self._options.deadlines.silence, self._cluster.nodes.network.membership)
+        network = self._cluster.nodes.network
+        patience = more_patience(self._options.deadlines.silence, network.membership)
         remedy = f"{try_again(self._options.log_dir)} {patience}"
+        if self._relayed(stage):
+            remedy = f"{look_at_relay(network.relay_urls)} {remedy}"
         return PeerLost(f"stage {stage} fell silent: {reason}", stage=stage, remedy=remedy)
 
 
 def try_again(log_dir: Path) -> str:
     """A remedy where the cause is not known."""
     return f"Run it again; if it comes back, the log in {log_dir} tells more."
+
+
+def look_at_relay(urls: Sequence[str]) -> str:
+    """What else there is where nothing but a relay led to a stage."""
+    return f"It was reached over a relay: see whether {' or '.join(urls)} still serves, or give another (--relay-url)."
 
 
 def more_patience(silence_s: float, config: SwimConfig) -> str:

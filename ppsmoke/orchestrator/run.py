@@ -171,6 +171,7 @@ class ChainRun(MeshEvents):
             self._faults,
             state=lambda: self._state,
             dispatch=self._dispatch,
+            relayed=self._edge_news.relayed,
         )
         self._tasks = GuardedTasks(self._loop, self._work_failed)
         self._deadline = PhaseDeadline(self._faults.deadline_passed)

@@ -82,6 +82,16 @@ def test_a_change_is_a_line_once_the_chain_is_ready() -> None:
     assert seen.events == [PathChanged(None, 1, "relay", "direct"), PathChanged(1, 2, "direct", "relay")]
 
 
+def test_the_last_known_way_to_a_stage_counts() -> None:
+    news = EdgeNews(Seen(), show=True)
+    news.heard(report(0, 1, path="relay"))
+    assert not news.relayed(1), "that is another's way to it"
+    news.changed(None, 1, "direct", "relay")
+    assert news.relayed(1)
+    news.changed(None, 1, "relay", "direct")
+    assert not news.relayed(1)
+
+
 def test_a_way_that_could_not_be_measured_is_said_and_is_in_no_table() -> None:
     seen = Seen()
     news = EdgeNews(seen, show=True)
