@@ -371,6 +371,8 @@ def run(
             "--hold reads its prompts from standard input, and so does --prompt -",
             remedy="Leave out --prompt, or give the first prompt itself with it.",
         )
+    if prompt == "-" and not quiet and os.isatty(0):
+        Terminal().line("the prompt is read from this terminal; Ctrl-D on a line of its own ends it")
     far = not renting.is_loopback(vast_url) if vastai else bool(relay_url)
     patience = _later("membership.patience")
     command = _later("command_steps").RunCommand(

@@ -39,6 +39,8 @@ def default_config(environ: Mapping[str, str]) -> Path | None:
 def read_config(path: Path, *, chosen: bool) -> ConfigText | None:
     """The file's text; None where the default one (not `chosen`) is missing or cannot be reached. Raises UsageError."""
     name = short_path(path)
+    if name.isalpha():
+        name = f"./{name}"  # else a sentence that begins with it would take it for a word
     try:
         data = read_named(path, most=_MOST_BYTES + 1)
         shared = stat.S_IMODE(path.stat().st_mode) & (stat.S_IRGRP | stat.S_IROTH) != 0

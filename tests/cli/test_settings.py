@@ -109,6 +109,7 @@ def test_options_for_renting_that_are_set_elsewhere_do_not_hinder_a_local_run(ru
         ((), "", {"PP_SEED": "1", "PP_VASTAI": "1"}, "PP_SEED and PP_VASTAI exclude each other"),
         (("--seed",), "hold = true\nverify = true", {}, "line 1: hold and "),
         ((), "seed = 1", {}, "line 1: seed is true or false"),
+        (("--seed", "--config", "conf"), "", {}, "the config file ./conf cannot be read"),
         (("--seed",), '#\nlog-dir = ""', {}, "line 2: log-dir gives is empty"),
         (("--seed", "--log-dir", ""), "", {}, "the path that --log-dir gives is empty"),
         (("--seed", "--config", ""), "", {}, "the path that --config gives is empty"),

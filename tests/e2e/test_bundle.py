@@ -39,6 +39,7 @@ def test_a_run_leaves_all_that_is_known_of_it(box: Box) -> None:
     assert bundle.environment["run_id"] == done.json["run_id"]
     assert bundle.plan is not None
     assert len(bundle.plan["plan"]["stages"]) == 3
+    assert next(event.option for _, event in bundle.of_kind(PhaseEntered)) == "--boot-timeout"
     assert [stage["gguf_source"]["key"] for stage in bundle.plan["plan"]["stages"]] == [MODEL] * 3
     assert [event.token for _, event in bundle.of_kind(TokenArrived)] == done.json["tokens"]
     assert {event.seen_by for _, event in bundle.of_kind(MemberSeen)} == {None, 0, 1, 2}

@@ -166,6 +166,15 @@ def test_a_held_run_takes_what_is_typed_under_the_display(box: Box, terminal: Te
     assert not any("waiting for a prompt" in row for row in rows)
 
 
+def test_a_prompt_that_is_to_be_typed_is_asked_for(box: Box, terminal: Terminal) -> None:
+    program = start(box, terminal, "--seed", "--prompt", "-", "--model", "stub:layers=4", "--max-tokens", "8")
+    terminal.wait("the prompt is read from this terminal; Ctrl-D on a line of its own ends it")
+    terminal.type("Say goodbye\n\x04")
+    assert program.end().status == 0
+    text = stub_text("Say goodbye", 8, "stub:layers=4")
+    assert joined(terminal.wait("done  8 tokens"), 80, text)
+
+
 @pytest.mark.slow
 def test_a_terminal_that_takes_nothing_for_a_while_holds_the_text_up_and_nothing_else(
     box: Box, terminal: Terminal
