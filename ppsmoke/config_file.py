@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ppsmoke.errors import UsageError
+from ppsmoke.figures import size
 from ppsmoke.named_file import read_named
-from ppsmoke.wording import short_path, size
+from ppsmoke.wording import short_path
 
 _REMEDY = "Mend it, or name another with --config; --config /dev/null reads none."
 _MOST_BYTES = 16_000_000  # with room for a prompt; /dev/zero has no end

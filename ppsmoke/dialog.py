@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from ppsmoke.command_steps import RunCommand, read_prompt
 from ppsmoke.errors import PpError
+from ppsmoke.figures import duration
 from ppsmoke.orchestrator.hold import Answer, Prompt
 from ppsmoke.orchestrator.result import error_json
 from ppsmoke.output import RunOutput
@@ -61,7 +62,7 @@ class TypedDialog:
         self._output.line(f"answer  {answer.describe()}")
         if costs is not None:
             spent_text = f"{costs.spent_usd:.4f} USD so far at {costs.price_per_hour_usd:.3f} an hour"
-            self._output.line(f"held    {_duration(time.monotonic() - self._began)}, {spent_text}")
+            self._output.line(f"held    {duration(time.monotonic() - self._began)}, {spent_text}")
 
     async def next(self) -> Prompt | None:
         """The next line that can be served."""
@@ -84,8 +85,3 @@ class TypedDialog:
 
     async def _write(self, body: dict[str, Any]) -> None:
         await self._output.whole_line(json.dumps(body))
-
-
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(int(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes else f"{rest} s"

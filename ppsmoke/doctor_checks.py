@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any
 
 from ppsmoke import __version__
 from ppsmoke.errors import EnvironmentFault, PpError, UsageError
+from ppsmoke.figures import size
 from ppsmoke.roles import layer_ranges
 from ppsmoke.vast.api_key import key_files
-from ppsmoke.wording import size
 
 if TYPE_CHECKING:
     from ppsmoke.request import Model

@@ -13,6 +13,7 @@ import typer
 from ppsmoke import models
 from ppsmoke.cli_group import PlainCommand, PlainGroup
 from ppsmoke.errors import EnvironmentFault, ModelCorrupt, PpError, UsageError
+from ppsmoke.figures import size
 from ppsmoke.models import (
     ALIASES,
     CachedModel,
@@ -24,7 +25,7 @@ from ppsmoke.models import (
     verify_model,
 )
 from ppsmoke.terminal import Terminal
-from ppsmoke.wording import columns, size
+from ppsmoke.wording import columns
 
 models_app = typer.Typer(
     cls=PlainGroup,

@@ -10,6 +10,7 @@ from typing import Any
 import psutil
 
 from ppsmoke.errors import NotEnoughMemory
+from ppsmoke.figures import size
 from ppsmoke.gguf_header import TensorTable
 from ppsmoke.messages import EdgeKind
 from ppsmoke.model_facts import ModelFacts
@@ -18,7 +19,7 @@ from ppsmoke.plan import EdgePlan, RunPlan, build_plan, check_stage_count
 from ppsmoke.request import model_plan
 from ppsmoke.roles import layer_ranges, role_of
 from ppsmoke.stage_memory import StageMemory, stage_memory
-from ppsmoke.wording import columns, shown_model, size
+from ppsmoke.wording import columns, shown_model
 
 _CGROUP = Path("/sys/fs/cgroup")
 

@@ -1,4 +1,4 @@
-"""What the tool says, as plain text: errors, tables, sizes. It needs no terminal and none of its libraries."""
+"""What the tool says, as plain text: errors, tables, names. It needs no terminal and none of its libraries."""
 
 from __future__ import annotations
 
@@ -57,15 +57,6 @@ def columns(rows: Sequence[Sequence[str]], right: Callable[[int], bool] = lambda
         ).rstrip()
         for row in rows
     ]
-
-
-def size(count: float) -> str:
-    """Bytes in words: 96.6 MB."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if abs(count) < 1000:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.1f} TB"
 
 
 def shown_model(model_id: str) -> str:

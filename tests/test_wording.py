@@ -1,4 +1,4 @@
-"""Error texts, tables and sizes as a person reads them."""
+"""Error texts and tables as a person reads them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ppsmoke.errors import DeadlineExceeded, UsageError
-from ppsmoke.wording import columns, describe_error, sentence, short_path, shown_model, size, wrap
+from ppsmoke.wording import columns, describe_error, sentence, short_path, shown_model, wrap
 
 
 def test_an_error_says_what_happened_what_to_do_and_shows_the_log() -> None:
@@ -38,13 +38,6 @@ def test_columns_align_and_end_without_spaces() -> None:
     rows = [("a", "bb", "1"), ("aaa", "b", "22")]
     assert columns(rows, right=lambda column: column == 2) == ["a    bb   1", "aaa  b   22"]
     assert columns([("x", ""), ("yy", "z")]) == ["x", "yy  z"]
-
-
-@pytest.mark.parametrize(
-    ("count", "text"), [(0, "0 B"), (999, "999 B"), (2304, "2.3 kB"), (98_362_432, "98.4 MB"), (3.2e12, "3.2 TB")]
-)
-def test_sizes(count: float, text: str) -> None:
-    assert size(count) == text
 
 
 def test_the_home_directory_is_a_tilde(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from ppsmoke.display.state import DisplayState, StageView
+from ppsmoke.figures import elapsed, in_milliseconds, part_of_size
 from ppsmoke.run_events import StageState
 
 _GAP = "  "
@@ -64,16 +65,6 @@ def frame(state: DisplayState, now: float, paper: Paper, note: str = "") -> list
     return [_finished(line, paper) for line in lines[: max(1, paper.height)]]
 
 
-def seconds(value: float) -> str:
-    """'0.4 s', '212 s': as deadlines are given, so that the two can be compared."""
-    return f"{max(0.0, value):.1f} s" if value < 9.95 else f"{value:.0f} s"
-
-
-def megabytes(done: int, total: int) -> str:
-    """'12 of 345 MB'"""
-    return f"{done / 1e6:.0f} of {total / 1e6:.0f} MB"
-
-
 # ---- the run's line
 
 
@@ -116,9 +107,9 @@ def _run_parts(state: DisplayState, now: float) -> list[str]:
     """What has come so far, or how long it has been waited for."""
     if state.phase in ("Running", "Idle") and state.tokens:
         return _token_parts(state)
-    elapsed = seconds(now - state.phase_since)
+    took = elapsed(now - state.phase_since)
     deadline_s = state.phase_deadline_s
-    return [elapsed if deadline_s is None else f"{elapsed} of {deadline_s:g} s"]
+    return [took if deadline_s is None else f"{took} of {deadline_s:g} s"]
 
 
 def _token_parts(state: DisplayState) -> list[str]:
@@ -224,8 +215,8 @@ def _what(stage: StageView, paper: Paper) -> Text:
         return Text(stage.detail, "dim")
     if stage.compute_s is not None:
         computing, rest = (" computing", " else") if paper.width >= _WIDE else ("", "")
-        other = f" + {_milliseconds(stage.other_s)}{rest}" if stage.other_s is not None else ""
-        return Text(f"{_milliseconds(stage.compute_s)}{computing}{other} a token")
+        other = f" + {in_milliseconds(stage.other_s)}{rest}" if stage.other_s is not None else ""
+        return Text(f"{in_milliseconds(stage.compute_s)}{computing}{other} a token")
     if stage.load_s is None and stage.compile_s is None:
         return Text()
     return Text(f"load {stage.load_s or 0:.1f}  compile {stage.compile_s or 0:.1f} s", "dim")
@@ -239,7 +230,7 @@ def _progress(stage: StageView, bar_cells: int) -> Text:
     full = round(bar_cells * min(1.0, stage.done / stage.total))
     text = Text().append("━" * full, "cyan").append("─" * (bar_cells - full), "dim")
     if stage.unit == "bytes":
-        return text.append(f" {megabytes(stage.done, stage.total)}")
+        return text.append(f" {part_of_size(stage.done, stage.total)}")
     return text.append(f" {stage.done} of {stage.total} {stage.unit}")
 
 
@@ -248,7 +239,7 @@ def _way(stage: StageView, state: DisplayState, paper: Paper) -> Text:
     if not stage.path or stage.state is StageState.FAILED or not (stage.prepared or paper.width >= _WIDE):
         return Text()
     target = (stage.index + 1) % len(state.stages)
-    trip = "" if stage.round_trip_s is None else f" {_milliseconds(stage.round_trip_s)}"
+    trip = "" if stage.round_trip_s is None else f" {in_milliseconds(stage.round_trip_s)}"
     style = {"direct": "", "relay": "yellow", "none": "red"}[stage.path]
     shown = stage.path if stage.path != "none" else "lost"
     return Text(f"→ {target} {shown}{trip}" if paper.width >= _WIDE else f"→{target} {shown}{trip}", style)
@@ -258,10 +249,10 @@ def _time(stage: StageView, now: float, paper: Paper) -> Text:
     """How long the stage has been at it, and may be; nothing once it only takes part in the run."""
     if stage.prepared and stage.state is not StageState.STOPPING:
         return Text()
-    elapsed = seconds(now - stage.since)
+    took = elapsed(now - stage.since)
     if stage.deadline_s is None or paper.width < _WIDE:
-        return Text(elapsed, "dim")
-    return Text(f"{elapsed} of {stage.deadline_s:g} s", "dim")
+        return Text(took, "dim")
+    return Text(f"{took} of {stage.deadline_s:g} s", "dim")
 
 
 # ---- helpers
@@ -280,12 +271,6 @@ def _fitting(stages: tuple[StageView, ...], room: int) -> tuple[list[StageView],
 def _counted(stages: list[StageView]) -> str:
     counts = Counter(stage.state.value for stage in stages)
     return f"and {len(stages)} more: " + ", ".join(f"{count} {state}" for state, count in counts.items())
-
-
-def _milliseconds(value: float | None) -> str:
-    if value is None:
-        return "-"
-    return f"{value * 1000:.1f} ms" if value < 0.00995 else f"{value * 1000:.0f} ms"
 
 
 def _finished(line: Text, paper: Paper) -> Text:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from ppsmoke.display.frame import megabytes, phase_words, seconds
+from ppsmoke.display.frame import phase_words
 from ppsmoke.display.state import DisplayState, StageView
+from ppsmoke.figures import elapsed, part_of_size
 from ppsmoke.run_events import StageState
 
 _FIRST_S = 5.0
@@ -33,7 +34,7 @@ class PlainLines:
         if said == self._said and since is not None and since < _ANYWAY_S:
             return None
         self._said, self._said_at = said, now
-        return f"{seconds(now - state.began)}  {said}{_bounds(state, now)}"
+        return f"{elapsed(now - state.began)}  {said}{_bounds(state, now)}"
 
 
 def _summary(state: DisplayState) -> str:
@@ -51,7 +52,7 @@ def _summary(state: DisplayState) -> str:
 def _does(stage: StageView) -> str:
     if stage.done is not None and stage.total and stage.total > 1:
         done = f"{stage.done} of {stage.total} {stage.unit}"
-        return f"{stage.state} {megabytes(stage.done, stage.total) if stage.unit == 'bytes' else done}"
+        return f"{stage.state} {part_of_size(stage.done, stage.total) if stage.unit == 'bytes' else done}"
     if stage.state in (StageState.RENTING, StageState.STARTING) and stage.detail:
         return stage.detail
     return str(stage.state)

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from ppsmoke.figures import in_milliseconds
 from ppsmoke.membership.api import MemberState
 from ppsmoke.roles import role_of
 from ppsmoke.wording import columns
@@ -38,7 +39,7 @@ def table_lines(rows: Iterable[MemberRow], stage_count: int) -> list[str]:
             _role(row, stage_count),
             row.state,
             str(row.incarnation),
-            "-" if row.rtt_s is None else f"{row.rtt_s * 1000:.1f} ms",
+            in_milliseconds(row.rtt_s),
             row.path or "-",
             " ".join(sorted(row.names, key=lambda name: (not name.startswith("pp-stage"), name))) or "-",
         )

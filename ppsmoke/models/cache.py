@@ -28,6 +28,7 @@ from typing import Any, BinaryIO
 from ppsmoke.cache_dir import default_cache_dir
 from ppsmoke.durable import partial_path, replace_text, sync_folder
 from ppsmoke.errors import EnvironmentFault, ModelCorrupt, ModelFetchFailed, ModelNotFound, NotEnoughDisk
+from ppsmoke.figures import size
 
 _MANIFEST = "model.json"
 _PARTIAL = re.compile(r"\.partial-(\d+)-[0-9a-f]+$")
@@ -192,7 +193,7 @@ def require_free_disk(folder: Path, nbytes: int, what: str) -> None:
     free = shutil.disk_usage(existing).free
     if free < nbytes:
         raise NotEnoughDisk(
-            f"{what} needs {_megabytes(nbytes)} in {folder}, where {_megabytes(free)} are free",
+            f"{what} needs {size(nbytes)} in {folder}, where {size(free)} are free",
             remedy="free some space, or point PP_SMOKE_CACHE at another disk",
         )
 
@@ -268,7 +269,3 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
-
-
-def _megabytes(nbytes: int) -> str:
-    return f"{nbytes / 1e6:,.0f} MB"

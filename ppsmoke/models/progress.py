@@ -20,6 +20,7 @@ from rich.progress import (
 from rich.progress import Progress as RichProgress
 
 from ppsmoke.drawable import moves
+from ppsmoke.figures import part_of_size, size
 
 _LINE_EVERY_PERCENT = 10
 _LINE_EVERY_BYTES = 1 << 28  # where the total is unknown
@@ -78,9 +79,9 @@ class LineProgress:
             return
         self._next = (done // step + 1) * step
         if total is None:
-            self.note(f"{label}: {done / 1e6:.0f} MB")
+            self.note(f"{label}: {size(done)}")
         else:
-            self.note(f"{label}: {done / 1e6:.0f} of {total / 1e6:.0f} MB")
+            self.note(f"{label}: {part_of_size(done, total)}")
 
     def note(self, message: str) -> None:
         with contextlib.suppress(OSError):  # who looks away does not end the fetch

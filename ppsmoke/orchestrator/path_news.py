@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ppsmoke.figures import elapsed, in_milliseconds
 from ppsmoke.messages import EdgeResumed
 from ppsmoke.orchestrator.news import NotNews
 from ppsmoke.orchestrator.options import View
@@ -21,7 +22,7 @@ def tell_resumed(view: View, plan: RunPlan, message: EdgeResumed) -> None:
 def tell_outage(view: View, edge: EdgePlan, outage: Outage) -> None:
     """A line for who watches, and the event."""
     ends = f"{edge.producer.describe()} -> {edge.consumer.describe()}"
-    after = f"{outage.stall_s:.1f} s" if outage.stall_s >= 0.1 else f"{1000 * outage.stall_s:.0f} ms"
+    after = elapsed(outage.stall_s) if outage.stall_s >= 0.1 else in_milliseconds(outage.stall_s)
     view.line(f"{ends}: connection lost, resumed after {after}")
     source, target = _stage(edge.producer), _stage(edge.consumer)
     view.happened(PathChanged(source, target, outage.before, outage.after, outage.stall_s))

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ppsmoke.figures import elapsed, in_milliseconds, rate
 from ppsmoke.run_events import EdgeMeasured
 from ppsmoke.wording import columns, member_name
 
@@ -35,10 +36,12 @@ def _warning(edge: EdgeMeasured, some_direct: bool) -> str:
     if edge.path == "relay" and some_direct and _between_stages(edge):
         return "goes over a relay although others are direct"
     if edge.round_trip_s is not None and edge.round_trip_s > SLOW_ROUND_TRIP_S:
-        return f"has a round trip of {edge.round_trip_s * 1000:.0f} ms, more than {SLOW_ROUND_TRIP_S * 1000:.0f} ms"
+        return (
+            f"has a round trip of {in_milliseconds(edge.round_trip_s)}, more than {in_milliseconds(SLOW_ROUND_TRIP_S)}"
+        )
     if _between_stages(edge) and edge.bytes_per_s and edge.probe_bytes / edge.bytes_per_s > SLOW_PART_S:
         took_s = edge.probe_bytes / edge.bytes_per_s
-        return f"takes {took_s:.1f} s for one part of a prompt, more than {SLOW_PART_S:g} s"
+        return f"takes {elapsed(took_s)} for one part of a prompt, more than {SLOW_PART_S:g} s"
     return ""
 
 
@@ -57,8 +60,8 @@ def edge_lines(edges: Sequence[EdgeMeasured]) -> list[str]:
         (
             edge_name(edge.source, edge.target),
             edge.path,
-            "-" if edge.round_trip_s is None else f"{edge.round_trip_s * 1000:.1f} ms",
-            "-" if edge.bytes_per_s is None else f"{edge.bytes_per_s / 1e6:.3g} MB/s",
+            in_milliseconds(edge.round_trip_s),
+            rate(edge.bytes_per_s),
         )
         for edge in edges
     ]

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from ppsmoke.errors import RelayUnusable, UsageError
+from ppsmoke.figures import elapsed, in_milliseconds, rate, size
 from ppsmoke.relays.client import NoRelay, RelayClient
 
 PUBLIC_RELAYS = (
@@ -53,7 +54,7 @@ class RelayAnswer:
         """One line."""
         if self.trouble or self.round_trip_s is None or self.bytes_per_s is None:
             return f"{self.url} {self.trouble}"
-        return f"{self.url} answers in {_milliseconds(self.round_trip_s)} and carries {self.bytes_per_s / 1e6:.3g} MB/s"
+        return f"{self.url} answers in {_answer_time(self.round_trip_s)} and carries {rate(self.bytes_per_s)}"
 
 
 def check_relay_url(url: str) -> str:
@@ -169,16 +170,16 @@ async def _carried(source: RelayClient, target: RelayClient) -> float:
 def _too_slow(round_trip_s: float, bytes_per_s: float, part_bytes: int) -> str:
     """Why it is, empty when it is not."""
     if round_trip_s > SLOWEST_S:
-        return f"is too slow: it answers in {round_trip_s:.1f} s, at most {SLOWEST_S:g} s will do"
+        return f"is too slow: it answers in {elapsed(round_trip_s)}, at most {SLOWEST_S:g} s will do"
     if bytes_per_s <= 0:
         return "lets clients in and carries nothing between them"
     if part_bytes > bytes_per_s * PART_S:
         return (
-            f"is too slow: it carries {bytes_per_s / 1e6:.2g} MB/s, and one part of a prompt's activations, "
-            f"{part_bytes / 1e6:.2g} MB, must pass within {PART_S:g} s"
+            f"is too slow: it carries {rate(bytes_per_s)}, and one part of a prompt's activations, "
+            f"{size(part_bytes)}, must pass within {PART_S:g} s"
         )
     return ""
 
 
-def _milliseconds(seconds: float) -> str:
-    return "under 1 ms" if seconds < 0.001 else f"{seconds * 1000:.0f} ms"
+def _answer_time(round_trip_s: float) -> str:
+    return "under 1 ms" if round_trip_s < 0.001 else in_milliseconds(round_trip_s)

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Literal
 
+from ppsmoke.figures import percent, seconds, span
 from ppsmoke.report.critical_path import HOP_PARTS, Place, Share
-from ppsmoke.report.numbers import percent, seconds, span
 from ppsmoke.report.story import Story
 from ppsmoke.report.timeline import StateSpan, joined_at
 from ppsmoke.run_events import EdgeMeasured, StageIsReady, StageState, TokenArrived

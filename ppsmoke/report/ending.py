@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ppsmoke.report.numbers import seconds
+from ppsmoke.figures import seconds
 from ppsmoke.report.story import Story
 from ppsmoke.report.timeline import PhaseSpan, StateSpan, phases
 from ppsmoke.run_events import ErrorSeen, MemberSeen, RunEnded, StageDoing, StageIsReady, StageState

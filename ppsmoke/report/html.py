@@ -14,9 +14,9 @@ from importlib.resources import files
 from string import Template
 from typing import Any
 
+from ppsmoke.figures import milliseconds, seconds, whole_seconds
 from ppsmoke.report.analysis import Analysis
 from ppsmoke.report.critical_path import Link, TokenPath
-from ppsmoke.report.numbers import milliseconds, seconds, whole_seconds
 from ppsmoke.report.story import Story
 from ppsmoke.report.text import machine_row, page, verdicts
 from ppsmoke.run_events import TokenArrived

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from statistics import median
 
+from ppsmoke.figures import seconds
 from ppsmoke.report.critical_path import Link, Place, TokenPath
 from ppsmoke.report.culprit import Culprit
-from ppsmoke.report.numbers import seconds
 from ppsmoke.report.story import Story
 from ppsmoke.run_events import MemberSeen, PathChanged, RunResumed
 

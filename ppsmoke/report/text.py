@@ -6,8 +6,8 @@ import math
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 
+from ppsmoke.figures import milliseconds, percent, seconds, whole_seconds
 from ppsmoke.report.analysis import Analysis, EdgeFigures, MachineFigures, StageFigures
-from ppsmoke.report.numbers import milliseconds, percent, seconds, whole_seconds
 from ppsmoke.run_events import MemberSeen
 from ppsmoke.wording import columns, sentence, shown_model
 

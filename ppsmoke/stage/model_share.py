@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ppsmoke.errors import DeadlineExceeded, ModelFetchFailed, PpError, error_class
+from ppsmoke.figures import part_of_size
 from ppsmoke.stage.helper_process import HelperProcess
 from ppsmoke.stage.progress import Progress
 from ppsmoke.stub_model import is_stub_model
@@ -75,7 +76,7 @@ class ShareFetch:
             done, total = body.get("done"), body.get("total")
             if isinstance(done, int) and isinstance(total, int) and total > 0 and done / total >= shown + _SHOW_EVERY:
                 shown = done / total
-                text = f"fetching {done / 1e6:.0f} of {total / 1e6:.0f} MB"
+                text = f"fetching {part_of_size(done, total)}"
                 self._on_progress(Progress(text, "fetching", done, total, "bytes"))
         status = await process.status()
         raise ModelFetchFailed(

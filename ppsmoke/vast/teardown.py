@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ppsmoke.errors import EnvironmentFault
+from ppsmoke.figures import duration
 from ppsmoke.process_mark import Life
 from ppsmoke.vast.client import VastApi
 from ppsmoke.vast.journal import Journal, JournalRecord, read_journal, read_journals, replay
@@ -161,7 +162,7 @@ def _row(instance: Instance, wall: float) -> tuple[str, ...]:
         str(instance.id),
         label_of(instance),
         instance.actual_status or "being set up",
-        _duration(age) if age is not None else "-",
+        duration(age) if age is not None else "-",
         f"{price:.3f}" if price is not None else "-",
         f"{cost:.2f}" if cost is not None else "-",
     )
@@ -270,10 +271,3 @@ class _Journals:
     def close(self) -> None:
         for journal in self._open.values():
             journal.close()
-
-
-def _duration(seconds: float) -> str:
-    minutes = int(seconds // 60)
-    if minutes < 120:
-        return f"{minutes} min"
-    return f"{minutes // 60} h" if minutes < 48 * 60 else f"{minutes // (24 * 60)} days"

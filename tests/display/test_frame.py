@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from ppsmoke.display.frame import Paper, frame, seconds
+from ppsmoke.display.frame import Paper, frame
 from ppsmoke.display.state import DisplayState, begin, fold
+from ppsmoke.figures import elapsed
 from ppsmoke.run_events import EdgeMeasured, PhaseEntered, RunBegan, RunEnded, StageDoing, StagePlaced, StageState
 from tests.display.runs import DECODING, LOCAL, PREPARING, RENTED, RENTING, told
 
@@ -114,7 +115,7 @@ def test_a_terminal_of_old_letters_gets_no_others() -> None:
     ("value", "text"), [(-1.0, "0.0 s"), (0.04, "0.0 s"), (9.94, "9.9 s"), (9.96, "10 s"), (200, "200 s")]
 )
 def test_times_in_words(value: float, text: str) -> None:
-    assert seconds(value) == text
+    assert elapsed(value) == text
 
 
 def test_no_cell_is_cut_beside_empty_ones() -> None:

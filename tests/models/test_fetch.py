@@ -301,7 +301,7 @@ def test_free_disk_is_checked_before_the_fetch(
 ) -> None:
     server.answers["/m/tiny.gguf"] = file_answer(tiny_bytes)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: _Usage(10**9, 10**9, 1000))
-    with pytest.raises(NotEnoughDisk, match=r"needs 1 MB in .*cache.* where 0 MB are free"):
+    with pytest.raises(NotEnoughDisk, match=r"needs 1\.4 MB in .*cache.* where 1\.0 kB are free"):
         fetch(server, cache)
     assert len(server.requests) == 1
 

@@ -22,7 +22,7 @@ def test_lines_where_there_is_no_terminal() -> None:
     lines = out.getvalue().splitlines()
     assert lines[0] == "fetching m: 0 of 100 MB"
     assert lines[10] == "fetching m: 100 of 100 MB"
-    assert lines[11:] == ["unpacking m: 0 MB", "a note"]
+    assert lines[11:] == ["unpacking m: 0 B", "a note"]
 
 
 def test_a_bar_on_a_terminal_that_shows_such(monkeypatch: pytest.MonkeyPatch) -> None:
