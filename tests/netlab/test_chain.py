@@ -96,11 +96,15 @@ def test_behind_routers_holes_are_punched_where_a_public_port_leads_to_one_stage
 
 
 @SLOW
-@pytest.mark.parametrize("stages", [2, 3, 5])
-def test_holes_are_punched_where_one_stage_sees_the_others_from_outside(
-    stages: int, relay_kind: str, box: Box, one_process: Callable[[], dict[str, Any]]
+@pytest.mark.parametrize(
+    ("stages", "seer"),
+    [(2, 0), (3, 0), (5, 0), (3, None)],
+    ids=["2-stage 0", "3-stage 0", "5-stage 0", "3-orchestrator"],
+)
+def test_holes_are_punched_where_one_member_sees_the_others_from_outside(
+    stages: int, seer: int | None, relay_kind: str, box: Box, one_process: Callable[[], dict[str, Any]]
 ) -> None:
-    with town(stages, relay=relay_kind, nats={0: None}) as place:
+    with town(stages, relay=relay_kind, nats={seer: None}) as place:
         command, env = plain_command(place), plain_environment(place)
         done = box.run(*ASKED, "--debug", program=command, env=env, deadline_s=PATIENCE_S)
     body = done.expect(0).json
@@ -147,6 +151,19 @@ def test_where_no_udp_passes_the_relay_does(
     with town(stages, relay=relay_kind, nat=Nat.NO_UDP) as place:
         chain = answered(place, box, tmp_path / "run", one_process())
     assert all_edges(chain.done, stages, "relay"), paths(chain.done)
+
+
+@SLOW
+def test_between_symmetric_and_other_routers_the_relay_serves_and_the_edge_is_named(
+    relay_kind: str, box: Box, one_process: Callable[[], dict[str, Any]]
+) -> None:
+    with town(3, relay=relay_kind, nats={0: None, 1: Nat.SYMMETRIC}) as place:
+        command, env = plain_command(place), plain_environment(place)
+        done = box.run(*ASKED, "--debug", program=command, env=env, deadline_s=PATIENCE_S)
+    assert done.expect(0).json["tokens"] == one_process()["tokens"]
+    ring = {edge: path for edge, path in paths(done).items() if "orchestrator" not in edge}
+    assert ring == {"stage 0 -> stage 1": "direct", "stage 1 -> stage 2": "relay", "stage 2 -> stage 0": "direct"}
+    assert "warning: stage 1 -> stage 2 goes over a relay although others are direct" in done.err
 
 
 @SLOW

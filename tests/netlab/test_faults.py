@@ -152,7 +152,7 @@ def test_a_fault_in_decode_ends_in_the_right_text_or_in_a_clear_error(
     fault: Fault, relay_kind: str, box: Box, story: Callable[[int], str]
 ) -> None:
     expected = story(fault.tokens)
-    nats = {0: None} if fault.seen_by_first else None
+    nats: dict[int | None, Nat | None] | None = {0: None} if fault.seen_by_first else None
     with town(3, relay=relay_kind, nat=fault.nat, nats=nats, link=LINK) as place:
         command = [*plain_command(place), *ASKED, "--max-tokens", str(fault.tokens)]
         seen = observe(

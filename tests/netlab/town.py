@@ -41,22 +41,21 @@ def town(
     *,
     relay: str,
     nat: Nat | None = Nat.PORT_PRESERVING,
-    nats: Mapping[int, Nat | None] | None = None,
+    nats: Mapping[int | None, Nat | None] | None = None,
     link: LinkSettings | None = None,
     links: Mapping[int, LinkSettings] | None = None,
     seed: int = 0,
 ) -> Iterator[Town]:
     """Caller and stages, each behind a router of its own, and a relay that answers.
 
-    `nats`: routers of some stages that differ from `nat`. `link`: of the caller and of every stage, but for those that
-    `links` has. Raises NoLab, NotBuilt.
+    `nats`: routers of some stages, or of the caller (None), that differ from `nat`. `link`: of the caller and of every
+    stage, but for those that `links` has. Raises NoLab, NotBuilt.
     """
     with Lab(seed=seed) as lab, relay_on(relay_host := lab.host("relay"), relay) as server:
         service = lab.host("service")
-        caller = lab.host("caller", nat=nat, link=link)
-        hosts = [
-            lab.host(f"stage-{i}", nat=(nats or {}).get(i, nat), link=(links or {}).get(i, link)) for i in range(stages)
-        ]
+        own, far = nats or {}, links or {}
+        caller = lab.host("caller", nat=own.get(None, nat), link=link)
+        hosts = [lab.host(f"stage-{i}", nat=own.get(i, nat), link=far.get(i, link)) for i in range(stages)]
         yield Town(lab, caller, hosts, service, relay_host, server)
         assert not (left := lab.processes()) or left == _of(server), f"processes left in the lab: {left}"
 
