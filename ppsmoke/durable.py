@@ -1,4 +1,4 @@
-"""Writes that are on the disk when they return."""
+"""Writes that leave a file whole, whatever ends them, and on the disk when they return."""
 
 from __future__ import annotations
 
@@ -13,14 +13,18 @@ def partial_path(path: Path) -> Path:
     return path.with_name(f"{path.name}.partial-{os.getpid()}-{secrets.token_hex(4)}")
 
 
-def replace_text(path: Path, text: str) -> None:
-    """Put `text` in place of the file, whole or not at all. Raises OSError."""
+def replace_text(path: Path, text: str, *, synced: bool = True) -> None:
+    """Put `text` in place of the file, whole or not at all. Raises OSError.
+
+    `synced`: it outlives also a power failure, for which the disk is waited for.
+    """
     partial = partial_path(path)
     try:
-        with partial.open("x") as file:
+        with partial.open("x", errors="backslashreplace") as file:
             file.write(text)
             file.flush()
-            os.fsync(file.fileno())
+            if synced:
+                os.fsync(file.fileno())
         os.replace(partial, path)
     finally:
         with suppress(OSError):  # what is left must not hide why

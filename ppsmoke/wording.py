@@ -43,6 +43,17 @@ def wrap(text: str, width: int) -> str:
     return textwrap.fill(text, width, subsequent_indent="       ", break_long_words=False, break_on_hyphens=False)
 
 
+def printable(text: str, instead: str = " ") -> str:
+    """Without what would move a terminal's cursor, colour it or end the line."""
+    return "".join(letter if letter.isprintable() else instead for letter in text)
+
+
+def one_line(text: str, most: int) -> str:
+    """What somebody else says, at most so many characters of it, without what a terminal would obey."""
+    line = " ".join(printable(text).split())
+    return line if len(line) <= most else f"{line[: most - 3]}..."
+
+
 def member_name(stage: int | None) -> str:
     """'stage 2'; None stands for the orchestrator."""
     return "orchestrator" if stage is None else f"stage {stage}"

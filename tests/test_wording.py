@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ppsmoke.errors import DeadlineExceeded, UsageError
-from ppsmoke.wording import columns, describe_error, sentence, short_path, shown_model, wrap
+from ppsmoke.wording import columns, describe_error, one_line, printable, sentence, short_path, shown_model, wrap
 
 
 def test_an_error_says_what_happened_what_to_do_and_shows_the_log() -> None:
@@ -79,3 +79,10 @@ def test_of_a_models_path_only_the_files_name_is_shown() -> None:
     assert [shown_model(x) for x in ("smollm2:135m", "stub:layers=6", "https://x.y/m.gguf", "")] == [
         *("smollm2:135m", "stub:layers=6", "https://x.y/m.gguf", "")
     ]
+
+
+def test_what_others_say_is_shown_and_not_obeyed() -> None:
+    assert printable("a\x1b[31mb\nc\u202e") == "a [31mb c "
+    assert printable("a\x07", "?") == "a?"
+    assert one_line(" a\r\n\x1b b\t c ", 40) == "a b c"
+    assert one_line("x" * 41, 40) == "x" * 37 + "..."

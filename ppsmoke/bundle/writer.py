@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from ppsmoke.durable import replace_text
 from ppsmoke.redaction import Redactor
 
 
@@ -51,7 +52,7 @@ class BundleWriter:
         if self._silent:
             return
         try:
-            _write_whole(self.directory / name, self._redactor.clean(text))
+            replace_text(self.directory / name, self._redactor.clean(text), synced=False)
         except OSError as error:
             self._fail(error)
 
@@ -108,14 +109,3 @@ class BundleWriter:
         if not self._silent:
             self._silent = True
             self._warn(f"the run's files in {self.directory} are incomplete: {error.strerror}")
-
-
-def _write_whole(path: Path, text: str) -> None:
-    part = path.with_name(f".{path.name}.part")
-    try:
-        part.write_text(text, errors="backslashreplace")
-        part.replace(path)
-    except OSError:
-        with suppress(OSError):
-            part.unlink(missing_ok=True)
-        raise

@@ -12,6 +12,7 @@ from rich.text import Text
 from ppsmoke.display.state import DisplayState, StageView
 from ppsmoke.figures import elapsed, in_milliseconds, part_of_size
 from ppsmoke.run_events import StageState
+from ppsmoke.wording import printable
 
 _GAP = "  "
 _WIDE = 110  # from here on there is room for sentences
@@ -277,7 +278,7 @@ def _finished(line: Text, paper: Paper) -> Text:
     line.truncate(paper.width, overflow="ellipsis")
     line.rstrip()
     # A name may have any letters; one that ends a line, a tab, a bell would break the picture.
-    plain = "".join(letter if letter.isprintable() else " " for letter in line.plain)
+    plain = printable(line.plain)
     if paper.ascii_only:
         plain = plain.translate(_PLAIN_LETTERS).encode("ascii", "replace").decode()
     if plain != line.plain:

@@ -20,12 +20,14 @@ from urllib.parse import urlsplit
 
 from ppsmoke.iroh_fix import iroh
 from ppsmoke.relays.derived_key import derive_key
+from ppsmoke.wording import one_line
 
 _SIGNED = "iroh-relay handshake v1 challenge signature"
 _CHALLENGE, _AUTHENTICATION, _CONFIRMS, _DENIES = 0, 1, 2, 3
 _SEND_BATCH, _CAME, _CAME_BATCH, _PING, _PONG = 5, 6, 7, 9, 10
 _KEY_BYTES, _SIGNATURE_BYTES = 32, 64
 _BINARY, _CLOSE, _WS_PING, _WS_PONG = 2, 8, 9, 10
+_REASON_CHARS = 200
 _SEGMENT_BYTES = 1200
 _SEGMENTS = 8
 _MAX_MESSAGE = 1 << 20
@@ -134,8 +136,8 @@ class RelayClient:
         self._write(bytes([_AUTHENTICATION]) + self.key + bytes([_SIGNATURE_BYTES]) + signature)
         answer = await self._frame()
         if answer[:1] == bytes([_DENIES]):
-            reason = "".join(c for c in answer[2:].decode(errors="replace") if c.isprintable())
-            raise NoRelay(f"{'refuses the token' if token else 'does not let us in'}: {reason[:200]}")
+            reason = one_line(answer[2:].decode(errors="replace"), _REASON_CHARS)
+            raise NoRelay(f"{'refuses the token' if token else 'does not let us in'}: {reason}")
         if answer[:1] != bytes([_CONFIRMS]):
             raise NoRelay("is no relay: it speaks another protocol")
 

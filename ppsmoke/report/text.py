@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from ppsmoke.figures import milliseconds, percent, seconds, whole_seconds
 from ppsmoke.report.analysis import Analysis, EdgeFigures, MachineFigures, StageFigures
 from ppsmoke.run_events import MemberSeen
-from ppsmoke.wording import columns, sentence, shown_model
+from ppsmoke.wording import columns, printable, sentence, shown_model
 
 WIDTH = 80
 _MEMBER_LINES = 8
@@ -194,7 +194,7 @@ def _failure(a: Analysis) -> Iterator[str]:
     if a.log_tail and a.ending.how != "completed":
         yield f"last log lines of stage {a.ending.stage}"
         for line in a.log_tail:
-            yield _cut(f"  | {printable(line)}")
+            yield _cut(f"  | {_shown(line)}")
 
 
 def verdicts(a: Analysis) -> list[tuple[str, str]]:
@@ -203,14 +203,9 @@ def verdicts(a: Analysis) -> list[tuple[str, str]]:
     return rows if a.ending.how == "completed" else [*rows, ("end", sentence(a.ending.sentence))]
 
 
-def printable(text: str) -> str:
-    """Without what would move a terminal's cursor or colour it."""
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text.expandtabs(4))
-
-
 def _wrapped(text: str, first: str = "", later: str = "  ") -> list[str]:
     return textwrap.wrap(
-        printable(text),
+        _shown(text),
         WIDTH,
         initial_indent=first,
         subsequent_indent=later,
@@ -222,7 +217,7 @@ def _wrapped(text: str, first: str = "", later: str = "  ") -> list[str]:
 def _fitted(rows: Sequence[Sequence[str]], right: Callable[[int], bool]) -> Iterator[str]:
     """A table in which a last column that is too wide is cut, and one that is empty is left out."""
     width = max(index + 1 for row in rows[1:] for index, cell in enumerate(row) if cell)
-    clean = [[printable(cell) for cell in row[:width]] for row in rows]
+    clean = [[_shown(cell) for cell in row[:width]] for row in rows]
     for line in columns(clean, right=right):
         yield _cut(f"  {line}")
 
@@ -233,3 +228,7 @@ def _cut(line: str) -> str:
 
 def _end(stage: int | None) -> str:
     return "orch." if stage is None else str(stage)
+
+
+def _shown(text: str) -> str:
+    return printable(text.expandtabs(4), "\N{REPLACEMENT CHARACTER}")

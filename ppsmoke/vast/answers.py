@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from ppsmoke.wording import one_line
+
 
 class Call(StrEnum):
     """The calls this tool makes; each has a rate limit of its own."""
@@ -161,8 +163,7 @@ def _message(status: int, body: Mapping[str, Any] | None, content: bytes) -> str
 
 
 def _one_line(text: str) -> str:
-    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-    return line if len(line) <= _MESSAGE_CHARS else line[: _MESSAGE_CHARS - 3] + "..."
+    return one_line(text, _MESSAGE_CHARS)
 
 
 def _wait_s(headers: Mapping[str, str], body: Mapping[str, Any] | None, message: str) -> float | None:

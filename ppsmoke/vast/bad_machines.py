@@ -9,13 +9,11 @@ from __future__ import annotations
 import fcntl
 import json
 import math
-import os
-import tempfile
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from ppsmoke.durable import replace_text
 from ppsmoke.logs import state_dir
 
 FORGET_AFTER_S = 7 * 24 * 3600.0
@@ -102,18 +100,7 @@ def remember_failures(path: Path, failed: Mapping[int, str], now: float) -> None
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path.parent / f"{path.name}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        text = render_bad_machines(merge_failures(_load(path), failed, now))
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.")
-        try:
-            with os.fdopen(handle, "w") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-        except BaseException:
-            with suppress(OSError):
-                os.unlink(temporary)
-            raise
+        replace_text(path, render_bad_machines(merge_failures(_load(path), failed, now)))
 
 
 def _load(path: Path) -> list[BadMachine]:

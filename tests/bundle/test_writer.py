@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from errno import ENOSPC
 from pathlib import Path
 
 import pytest
@@ -51,17 +53,25 @@ def test_no_secret_gets_into_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("write", ["append", "write_json"])
-def test_a_full_disk_is_told_once_and_then_nothing_is_written(tmp_path: Path, write: str) -> None:
+def test_a_full_disk_is_told_once_and_then_nothing_is_written(
+    tmp_path: Path, write: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     writer, warnings = writer_of(tmp_path)
     if write == "append":
         (tmp_path / "events.jsonl").symlink_to("/dev/full")
         for _ in range(3):
             writer.append("events.jsonl", [{"at": 1}])
     else:
-        (tmp_path / ".run.json.part").symlink_to("/dev/full")
-        for _ in range(3):
+
+        def full(*_: object) -> None:
+            raise OSError(ENOSPC, os.strerror(ENOSPC))
+
+        with monkeypatch.context() as patch:
+            patch.setattr("ppsmoke.durable.os.replace", full)
             writer.write_json("run.json", {})
-        assert not (tmp_path / "run.json").exists()
+        for _ in range(2):
+            writer.write_json("run.json", {})
+        assert list(tmp_path.iterdir()) == [], "nothing half written stays"
     writer.write_text("later.txt", "x")
     writer.clean_files("*")
     assert len(warnings) == 1

@@ -110,7 +110,7 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pyt
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("ppsmoke.vast.bad_machines.os.fsync", full)
+    monkeypatch.setattr("ppsmoke.durable.os.fsync", full)
     with pytest.raises(OSError, match="No space"):
         remember_failures(path, {2: "y"}, NOW)
     assert read_bad_machines(path, NOW) == frozenset({1})
