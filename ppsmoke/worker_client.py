@@ -24,6 +24,11 @@ from ppsmoke.worker_steps import StepChannel, WorkerDeadlines
 _T = TypeVar("_T")
 _KILL_S = 5.0
 _LAST_WORDS_S = 0.25
+_REMEDIES: Mapping[int, str] = {
+    signal.SIGKILL: "SIGKILL mostly means that the machine ran out of memory; free some, or use a smaller model",
+    signal.SIGBUS: "SIGBUS mostly means that the model file was cut short or its disk failed; fetch it again",
+}
+"""By the signal that ended a worker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,9 +245,7 @@ class WorkerProcess:
             stage=self.stage,
             phase=self.steps.doing,
             log_tail=self.log_tail,
-            remedy="SIGKILL mostly means that the machine ran out of memory; free some, or use a smaller model"
-            if status == -signal.SIGKILL
-            else None,
+            remedy=_REMEDIES.get(-status),
         )
 
     async def _ask(self, data: bytes, deadline_s: float, phase: str) -> Message:

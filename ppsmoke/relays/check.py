@@ -8,7 +8,9 @@ each other about as much as a part of a prompt.
 from __future__ import annotations
 
 import asyncio
+import os
 import re
+import socket
 import ssl
 import time
 from collections.abc import Sequence
@@ -143,11 +145,18 @@ async def _try(url: str, token: str, part_bytes: int) -> RelayAnswer:
     except (OSError, EOFError, UnicodeError) as error:
         if len(clients) == 2:
             return RelayAnswer(url, None, trouble="broke off while it was tried")
-        return RelayAnswer(url, None, trouble=f"cannot be reached: {getattr(error, 'strerror', None) or error}")
+        return RelayAnswer(url, None, trouble=f"cannot be reached: {_in_words(error)}")
     finally:
         for client in clients:
             client.close()
     return RelayAnswer(url, round_trip_s, bytes_per_s, _too_slow(round_trip_s, bytes_per_s, part_bytes))
+
+
+def _in_words(error: Exception) -> str:
+    number = getattr(error, "errno", None)
+    if isinstance(error, OSError) and number and not isinstance(error, socket.gaierror | ssl.SSLError):
+        return os.strerror(number)  # asyncio puts the address as a tuple in its place
+    return getattr(error, "strerror", None) or str(error)
 
 
 async def _carried(source: RelayClient, target: RelayClient) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
@@ -90,6 +91,14 @@ def test_what_is_no_relay_is_named_as_what_it_is(answer: bytes, says: str) -> No
         ask(url)
     assert url in caught.value.what
     assert caught.value.what.count("\n") == 0
+
+
+def test_a_port_where_nothing_listens_is_told_in_words() -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{closed.getsockname()[1]}"
+        with pytest.raises(RelayUnusable, match=f"{url} cannot be reached: Connection refused$"):
+            ask(url)
 
 
 def test_a_token_that_is_refused_and_one_that_is_missing_are_told_apart_and_never_shown() -> None:
