@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import html
 import re
 
 import pyte
 
-from docs.screenshot import HEIGHT, WIDTH, picture
+from docs.error_table import README
+from docs.screenshot import COMMAND, HEIGHT, WIDTH, picture
 
 
 def test_a_picture_has_the_letters_of_the_screen_and_needs_nothing_else() -> None:
@@ -18,3 +20,15 @@ def test_a_picture_has_the_letters_of_the_screen_and_needs_nothing_else() -> Non
         assert shown in text
     assert "font-face" not in svg
     assert "url(http" not in svg
+
+
+def test_the_picture_in_the_readme_shows_what_runs_say_today() -> None:
+    text = html.unescape(re.sub(r"<[^>]+>", " ", (README.parent / "docs/display.svg").read_text())).replace("\xa0", " ")
+    assert "$ pp-smoke-run " + " ".join(f'"{word}"' if " " in word else word for word in COMMAND) in text
+    for shown in (
+        r"run directory ~/\S+",
+        r"stage 0  blocks 0-5  CPU  load \d",
+        r"decoding +\d+ of 400 tokens",
+        "→1 direct",
+    ):
+        assert re.search(shown, text), f"{shown}: run python -m docs.screenshot"
