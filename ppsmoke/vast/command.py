@@ -121,6 +121,7 @@ class _Terms:
                 "the size of the image is not known, and how long a machine may take to start depends on it",
                 remedy="Give its compressed size in GB with --image-gb.",
             )
+        rental.check()
         rental.wishes()
         return cls(
             image_gb=DEFAULT_IMAGE_GB if rental.image_gb is None else rental.image_gb,

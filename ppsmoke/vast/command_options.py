@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated
@@ -19,6 +20,8 @@ _PANEL = "Renting"
 RARE_PANEL = "Renting, rarely needed"
 _WISHES = OfferWishes()
 _MOST = 1e6
+_IMAGE = re.compile(r"[A-Za-z0-9][\w.\-/:@]*", re.ASCII)
+_VERSION = re.compile(r"[0-9]+(\.[0-9]+)*")
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 ApiKeyText = Annotated[
@@ -196,8 +199,23 @@ class RentalCommand:
     orphan_timeout: int = 600
     replacements: int = 3
 
+    def check(self) -> None:
+        """Raises UsageError for what cannot be meant: each machine would be paid for until it turned out."""
+        if not _IMAGE.fullmatch(self.image):
+            raise UsageError(f"--image {self.image!r} is not the name of an image", remedy="Give name:tag.")
+        if self.index_url and not _is_web_address(self.index_url):
+            raise UsageError(
+                "--index-url is not the address of a web service", remedy="Give the https address of a package index."
+            )
+
     def wishes(self) -> OfferWishes:
         """What every machine must have. No single one may cost more than all may together. Raises UsageError."""
+        if not all(name.strip() for name in self.gpus):
+            raise UsageError("--gpu has no name", remedy='Give one as vast.ai writes it, as "RTX 4090".')
+        if self.min_driver and not _VERSION.fullmatch(self.min_driver):
+            raise UsageError(
+                f"--min-driver {self.min_driver!r} is not a driver's version", remedy="Give one such as 550.54."
+            )
         return OfferWishes(
             gpu_names=self.gpus,
             min_cuda=self.min_cuda or None,
@@ -315,6 +333,14 @@ def is_loopback(url: str) -> bool:
         return urlsplit(url).hostname in _LOOPBACK
     except ValueError:
         return False
+
+
+def _is_web_address(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and bool(parts.hostname) and text.isprintable() and " " not in text
 
 
 def _codes(option_name: str, given: tuple[str, ...]) -> tuple[str, ...]:

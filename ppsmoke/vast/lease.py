@@ -100,8 +100,9 @@ def _hear(turn: Turn, event: Event) -> None:
             turn.release(str(error), error)
         case Listed():
             hear_listing(turn, event)
-        case ListFailed(_, refused):
-            turn.state = replace(turn.state, listing=False)
+        case ListFailed(reason, refused):
+            since = turn.now if turn.state.blind_since is None else turn.state.blind_since
+            turn.state = replace(turn.state, listing=False, blind_since=since, blind_reason=reason)
             turn.key_answered(refused)
         case DestroyAnswered():
             _destroy_answered(turn, event)

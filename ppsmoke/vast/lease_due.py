@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ppsmoke.errors import DeadlineExceeded
+from ppsmoke.errors import DeadlineExceeded, VastUnavailable
 from ppsmoke.vast.lease_events import Destroy, Entry, FindOffer, Held, Kind, List, Record, SaveLogs
 from ppsmoke.vast.lease_records import FINAL, LIVE, BookState, Lease, Phase, Standing, spent
 from ppsmoke.vast.lease_turn import EXISTING, GOING_ON, Turn, with_rented
@@ -31,14 +31,27 @@ def _check_deadlines(turn: Turn) -> None:
     for lease in turn.state.leases:
         limit = _running_limit(turn.state, lease)
         awaited = turn.state.phase in GOING_ON and lease.standing in (Standing.MADE, Standing.UNSURE)
-        if awaited and turn.now >= lease.since + limit:
-            turn.fail_host(lease, f"it was not running after {limit:g} s")
+        if not awaited or turn.now < lease.since + limit:
+            continue
+        if turn.state.blind_since is not None and turn.now >= turn.state.blind_since + limit / 2:
+            # It may well be running, and another one in its place would be waited for as blindly.
+            _release_blind(turn, turn.now - turn.state.blind_since)
+            break
+        turn.fail_host(lease, f"it was not running after {limit:g} s")
     most = turn.state.limits.max_spend
     if most is not None and turn.state.phase in GOING_ON and spent(turn.state, turn.now) >= most - _CENT / 1000:
         what, remedy = f"the run has spent {most:.2f} USD", "Raise --max-spend, or rent cheaper machines."
         turn.release(what, DeadlineExceeded(what, phase="renting", remedy=remedy))
     if turn.state.give_up_at is not None and turn.now >= turn.state.give_up_at:
         turn.give_up("it could not be verified in time")
+
+
+def _release_blind(turn: Turn, lasted: float) -> None:
+    what = (
+        f"whether the rented machines run is not known: vast.ai gave no list of them for {lasted:.0f} s "
+        f"({turn.state.blind_reason})"
+    )
+    turn.release(what, VastUnavailable(what, phase="renting"))
 
 
 def _plan_create(turn: Turn) -> None:

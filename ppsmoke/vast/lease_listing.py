@@ -12,7 +12,7 @@ from ppsmoke.vast.lease_turn import ABSENT_TWICE, GOING_ON, Turn, with_rented
 
 
 def hear_listing(turn: Turn, event: Listed) -> None:
-    turn.state = replace(turn.state, listing=False)
+    turn.state = replace(turn.state, listing=False, blind_since=None)
     turn.key_answered(False)
     if turn.state.phase in (Phase.IDLE, Phase.DONE):
         return

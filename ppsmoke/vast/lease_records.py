@@ -156,7 +156,8 @@ class Phase(StrEnum):
 @dataclass(frozen=True, slots=True)
 class BookState:
     """`scopes`: labels under these that no lease explains are ours too, and are destroyed when the book is released.
-    `waiting`: candidates whose turn has not come. `searching`: stages for which an offer is being looked for."""
+    `waiting`: candidates whose turn has not come. `searching`: stages for which an offer is being looked for.
+    `blind_since`, `blind_reason`: since when every listing failed, and how the last one did."""
 
     scopes: tuple[str, ...]
     num_stages: int
@@ -168,6 +169,8 @@ class BookState:
     searching: frozenset[int] = frozenset()
     listing: bool = False
     last_list: float | None = None
+    blind_since: float | None = None
+    blind_reason: str = ""
     hurried: bool = False
     give_up_at: float | None = None
     refusals: int = 0

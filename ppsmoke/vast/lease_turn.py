@@ -90,7 +90,7 @@ class Turn:
             if lease.standing is Standing.PLANNED:
                 self.never_sent(lease)
             elif lease.standing not in FINAL:
-                why = f"{reason}; {lease.reason}" if lease.reason else reason
+                why = f"{reason}; {lease.reason}" if lease.reason not in ("", reason) else reason
                 lease = replace(lease, standing=Standing.UNVERIFIED, since=self.now, reason=why)
                 self.put(lease)
                 for instance_id in lease.ids or (None,):

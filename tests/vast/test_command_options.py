@@ -6,6 +6,7 @@ import pytest
 
 from ppsmoke.errors import UsageError
 from ppsmoke.vast.command_options import RentalCommand, check_combination, is_loopback
+from ppsmoke.vast.stage_request import DEFAULT_IMAGE
 
 
 def given(*names: str) -> dict[str, str]:
@@ -73,6 +74,34 @@ def test_wishes_are_as_given_and_no_machine_costs_more_than_all_may() -> None:
     assert wishes.max_price_per_hour_usd == 0.5
     assert (wishes.countries, wishes.not_countries) == (("US", "CA", "SE"), ("CN",))
     assert (wishes.min_cuda, wishes.verified) == (None, False)
+
+
+@pytest.mark.parametrize("image", ["", " ", "a;b", "two words", "-x", "$(id)"])
+def test_what_cannot_be_an_image_is_not_rented_for(image: str) -> None:
+    with pytest.raises(UsageError, match="--image"):
+        RentalCommand(None, "", False, 1.0, image=image).check()
+
+
+@pytest.mark.parametrize("url", ["x", "-x", "file:///etc", "https://", "https://x/ --pre", "http://[", "$(id)"])
+def test_what_cannot_be_an_index_is_not_rented_for(url: str) -> None:
+    with pytest.raises(UsageError, match="--index-url"):
+        RentalCommand(None, "", False, 1.0, index_url=url).check()
+
+
+@pytest.mark.parametrize(
+    "image", ["mine:1", "ghcr.io/a/b-c_d:v1.2", "localhost:5000/x@sha256:" + "0a" * 32, DEFAULT_IMAGE]
+)
+def test_images_and_indexes_pass(image: str) -> None:
+    RentalCommand(None, "", False, 1.0, image=image, index_url="https://user:word@pypi.example/simple/").check()
+    RentalCommand(None, "", False, 1.0, image=image).check()
+
+
+def test_a_wish_without_a_meaning_is_refused() -> None:
+    with pytest.raises(UsageError, match="--gpu"):
+        RentalCommand(None, "", False, 1.0, gpus=("RTX 4090", " ")).wishes()
+    for version in ("x", "550.", "-1", "550 54"):
+        with pytest.raises(UsageError, match="--min-driver"):
+            RentalCommand(None, "", False, 1.0, min_driver=version).wishes()
 
 
 def test_the_key_is_not_in_its_repr() -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from ppsmoke.errors import CreateFailed, NotEnoughDisk, RunFailed, TooFewOffers
+from ppsmoke.errors import CreateFailed, NotEnoughDisk, RunFailed, TooFewOffers, VastUnavailable
 from ppsmoke.vast.lease import next_wakeup, step
 from ppsmoke.vast.lease_events import (
     Acquire,
@@ -271,7 +271,8 @@ def test_a_lost_create_is_no_reason_to_wait_for_ever() -> None:
     for _ in range(40):
         book.hear(Tick(), after=10.0)
         book.hear(ListFailed("502"))
-    assert of(FindOffer, book.done)
+    assert book.state.phase is Phase.RELEASING
+    assert not of(FindOffer, book.done), "another one would be waited for as blindly"
 
 
 def test_a_release_is_not_over_before_a_lost_create_could_have_shown_up() -> None:
@@ -332,6 +333,31 @@ def test_a_host_that_hangs_is_replaced_after_its_deadline() -> None:
     book.list(row(0), after=TIMES.running - 5.0)
     assert book.standing(0) is Standing.MADE
     book.hear(Tick(), after=10.0)
+    assert of(Remember, book.did) == [Remember(150, "it was not running after 300 s")]
+
+
+def test_a_host_that_no_listing_tells_of_is_not_judged_and_not_replaced() -> None:
+    book = Book(stages=1)
+    book.made(0)
+    book.list(row(0))
+    while book.state.phase is Phase.ACQUIRING:
+        book.hear(Tick(), after=TIMES.poll)
+        book.hear(ListFailed("a web page (status 502)"))
+        assert book.now < 2 * TIMES.running
+    assert not of(FindOffer, book.done)
+    assert not of(Remember, book.done), "it is not known to be a bad machine"
+    assert isinstance(book.state.error, VastUnavailable)
+    assert "a web page (status 502)" in str(book.state.error)
+
+
+def test_a_host_is_judged_as_soon_as_one_listing_told_of_it() -> None:
+    book = Book(stages=1)
+    book.made(0)
+    for after in (TIMES.running / 2, TIMES.running / 2 - 20.0):
+        book.hear(Tick(), after=after)
+        book.hear(ListFailed("502"))
+    book.list(row(0))
+    book.hear(ListFailed("502"), Tick(), after=20.0)
     assert of(Remember, book.did) == [Remember(150, "it was not running after 300 s")]
 
 
