@@ -97,7 +97,7 @@ def test_a_port_where_nothing_listens_is_told_in_words() -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{closed.getsockname()[1]}"
-        with pytest.raises(RelayUnusable, match=f"{url} cannot be reached: Connection refused$"):
+        with pytest.raises(RelayUnusable, match=f"{url} cannot be reached: Connection refused; "):
             ask(url)
 
 
