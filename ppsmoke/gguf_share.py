@@ -78,6 +78,8 @@ def read_record(model: Path) -> ShareRecord | None:
     Raises GgufMalformed for a record that cannot be read: the file beside it may have holes anywhere.
     """
     path = record_path(model)
+    if path.exists() and not path.is_file():  # a pipe would keep its reader waiting for ever
+        raise _unreadable(path, "it is no file")
     try:
         text = path.read_text()
     except FileNotFoundError:

@@ -11,6 +11,7 @@ from gguf.quants import dequantize
 from fixtures.tiny_gguf import write_tiny_gguf
 from ppsmoke.errors import GgufMalformed, GgufTruncated, ModelNotFound, UsageError
 from ppsmoke.gguf_file import SUPPORTED_TENSOR_TYPES, open_gguf
+from ppsmoke.gguf_share import record_path
 
 TYPES = [
     GGMLQuantizationType[name]
@@ -105,6 +106,16 @@ def test_files_that_are_not_there_or_not_readable(tmp_path: Path) -> None:
     (tmp_path / "empty.gguf").touch()
     with pytest.raises(GgufMalformed, match="is empty"):
         open_gguf(tmp_path / "empty.gguf")
+
+
+def test_no_pipe_is_opened_in_place_of_a_model_or_of_what_is_known_of_its_share(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.gguf")
+    with pytest.raises(ModelNotFound, match="is not a file"):
+        open_gguf(tmp_path / "pipe.gguf")
+    model = write_tiny_gguf(tmp_path / "tiny.gguf")
+    os.mkfifo(record_path(model))
+    with pytest.raises(GgufMalformed, match=r"tiny\.gguf\.share cannot be read: it is no file"):
+        open_gguf(model)
 
 
 def test_a_split_model_equals_the_whole(tmp_path: Path) -> None:
