@@ -87,6 +87,7 @@ class Analysis:
     model_id: str
     stage_count: int
     prompt_tokens: int | None
+    answers: int | None  # of a run that was held
     tokens: int
     finish_reason: str | None
     remote: bool
@@ -143,6 +144,7 @@ def analyse(story: Story) -> Analysis:
         model_id=story.model_id,
         stage_count=count,
         prompt_tokens=_whole(story.began.prompt_tokens if story.began else story.number("prompt_tokens")),
+        answers=_whole(story.number("answers")),
         tokens=_arrived(arrivals) or _token_count(story),
         finish_reason=_finish_reason(story),
         remote=story.began is not None and story.began.remote,

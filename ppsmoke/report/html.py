@@ -127,6 +127,7 @@ def _under(a: Analysis) -> str:
 def _figures(a: Analysis) -> list[tuple[str, str]]:
     rows = [("in all", seconds(a.total_s))]
     rows += [("to the first token", seconds(a.ttft_s))] if a.ttft_s is not None else []
+    rows += [("answers", str(a.answers))] if a.answers is not None else []
     rows += [("tokens", str(a.tokens))] if a.tokens else []
     rows += [("tokens a second", f"{a.tokens_per_s:.1f}")] if a.tokens_per_s else []
     rows += [("between tokens, p50", seconds(a.gap_p50_s))] if a.gap_p50_s is not None else []

@@ -50,7 +50,9 @@ def test_of_a_run_that_answered_many_prompts_not_every_phase_is_listed(tmp_path:
     for number in range(20):
         made.add(1.1 + number / 100, PhaseEntered("Idle"))
         made.add(1.105 + number / 100, PhaseEntered("Running", 600.0, "--response-timeout"))
+    made.run["answers"] = 20
     lines = text(made, tmp_path).splitlines()
+    assert lines[2].startswith("20 answers, 12 tokens, first after ")
     begin = next(index for index, line in enumerate(lines) if line.split()[:1] == ["phase"])
     table = lines[begin : lines.index("", begin)]
     assert len(table) == 15
