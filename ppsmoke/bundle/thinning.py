@@ -9,8 +9,8 @@ WINDOW = 64
 
 
 class Thinning:
-    """Keeps all of the first `most` lines; then of the windows every second one, and half as many again each time that
-    `most` more were kept. So 1,000 times as many lines make a file that is 11 times as long.
+    """Keeps all of the first `most` lines; then every second window, then every fourth and so on, each until `most`
+    more lines were kept. So 1,000 times as many lines make a file that is 11 times as long.
 
     left_out: how many lines were. The choice is made by request and number alone, so that all stages keep the same
     steps of a token.

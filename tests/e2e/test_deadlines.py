@@ -24,14 +24,14 @@ def error_of(done: Done, stage: int, phase: str) -> str:
 
 def test_boot(box: Box) -> None:
     """A stopped node prints no address."""
-    run = box.start("--seed", "--model", "stub:layers=4", "--boot-timeout", "5", "--json")
+    run = box.start("--seed", "--model", "stub:layers=4", "--boot-timeout", "3", "--json")
 
     def second_node() -> int | None:
         nodes = (pid for pid, command, env in box.processes() if "ppsmoke.node_cli" in command and env["STAGE"] == "1")
         return next(nodes, None)
 
     os.kill(wait_until("the start of stage 1", second_node), signal.SIGSTOP)
-    done = run.end().failed(1, "stage 1", "did not print its address within 5 s")
+    done = run.end().failed(1, "stage 1", "did not print its address within 3 s")
     error_of(done, 1, "spawn")
 
 
@@ -56,8 +56,8 @@ def test_join(box: Box) -> None:
 
 def test_ready(box: Box) -> None:
     model = f"stub:layers=4,load_ms={FOREVER_MS},at_stage=1"
-    done = box.run("--seed", "--model", model, "--ready-timeout", "5", "--json")
-    done.failed(1, "stage 1", "5 s")
+    done = box.run("--seed", "--model", model, "--ready-timeout", "3", "--json")
+    done.failed(1, "stage 1", "3 s")
     message = error_of(done, 1, "")
     assert "stage 1" in message
     assert "last log lines of stage 1" in done.err
