@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from ppsmoke.figures import seconds
@@ -20,7 +20,8 @@ _BOUND = re.compile(r"(?:longer than|within) ([0-9]+(?:\.[0-9]+)?) s\b")
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """`stage`: whose fault it is, or who was missing first. `sentence`: one sentence, what led to the end."""
+    """`stage`: whose fault it is, or who was missing first. `sentence`: one sentence, what led to the end. `left`: what
+    may have outlived the run, where `sentence` does not say it."""
 
     how: Literal["completed", "failed", "interrupted", "cut off", "still running"]
     exit_status: int | None
@@ -32,10 +33,19 @@ class Ending:
     deadline_s: float | None = None
     option: str = ""
     missing: tuple[str, ...] = ()
+    left: str = ""
 
 
 def ending(story: Story, states: Sequence[StateSpan]) -> Ending:
     """Of what the bundle has: a run that was killed leaves no word of its own."""
+    end = _ending(story, states)
+    left = story.left_behind
+    if end.how == "cut off" and story.began is not None and story.began.remote:
+        left = "nothing tells whether its rented machines are gone: pp-smoke-run --teardown looks, and destroys them"
+    return end if left in end.sentence else replace(end, left=left)
+
+
+def _ending(story: Story, states: Sequence[StateSpan]) -> Ending:
     status, error = story.exit_status, story.error
     if status is None and error is None:
         return _cut_off(story, states)

@@ -126,6 +126,12 @@ class Story:
         return next((event for _, event in self.of(ErrorSeen)), None)
 
     @property
+    def left_behind(self) -> str:
+        """What the run could not verify as gone, in its words; empty for nothing."""
+        said = (self.run or {}).get("left_behind")
+        return said if isinstance(said, str) else ""
+
+    @property
     def exit_status(self) -> int | None:
         """None: the run's end is in no file."""
         ended, said = self.last(RunEnded), self.number("exit_status")

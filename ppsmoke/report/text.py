@@ -199,9 +199,11 @@ def _failure(a: Analysis) -> Iterator[str]:
 
 
 def verdicts(a: Analysis) -> list[tuple[str, str]]:
-    """What bounded the start, the prompt and the tokens, and what led to the end, each with its sentence."""
+    """What bounded the start, the prompt and the tokens, what led to the end and what may be left, each with its
+    sentence."""
     rows = [(str(found.about), sentence(found.sentence)) for found in a.culprits]
-    return rows if a.ending.how == "completed" else [*rows, ("end", sentence(a.ending.sentence))]
+    rows += [("end", sentence(a.ending.sentence))] if a.ending.how != "completed" else []
+    return [*rows, ("left", sentence(a.ending.left))] if a.ending.left else rows
 
 
 def _wrapped(text: str, first: str = "", later: str = "  ") -> list[str]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ppsmoke.errors import VastCreditTooLow, VastKeyRejected, VastRequestRefused
+from ppsmoke.vast.prices import usd
 from ppsmoke.vast.records import Account, Instance
 
 
@@ -40,6 +41,6 @@ async def check_account(api: Accounting, needed_usd: float) -> AccountCheck:
     credit = account.credit_usd
     if credit is not None and credit < needed_usd:
         raise VastCreditTooLow(
-            f"the vast.ai account has {credit:.2f} USD, and this run may need {needed_usd:.2f} USD", phase="preflight"
+            f"the vast.ai account has {usd(credit)} USD, and this run may need {usd(needed_usd)} USD", phase="preflight"
         )
     return AccountCheck(instances, credit, None if account.id is None else str(account.id))

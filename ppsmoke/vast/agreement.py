@@ -8,7 +8,7 @@ from typing import Protocol
 
 from ppsmoke.errors import NotConfirmed, TooFewOffers, UsageError
 from ppsmoke.vast.plan_text import describe_offers
-from ppsmoke.vast.prices import Estimate, estimate, price_per_hour_usd
+from ppsmoke.vast.prices import Estimate, estimate, price_per_hour_usd, usd
 from ppsmoke.vast.records import Offer
 from ppsmoke.vast.stage_need import StageNeed
 
@@ -86,12 +86,12 @@ class Agreement:
                 return offers
 
     async def _confirm(self, total: float, count: int) -> None:
-        over = f"the run may cost about {total:.2f} USD, more than the {self._max_spend:.2f} of --max-spend"
+        over = f"the run may cost about {usd(total)} USD, more than the {usd(self._max_spend)} of --max-spend"
         if self._ask is None:
             if total > self._max_spend:
                 raise UsageError(f"{over}; nothing was rented", remedy="Raise --max-spend, or choose cheaper machines.")
             return
         if total > self._max_spend:
             self._say(f"note: {over}; at that it is ended")
-        if not await self._ask(f"Rent these {count} machines, for about {total:.2f} USD?"):
+        if not await self._ask(f"Rent these {count} machines, for about {usd(total)} USD?"):
             raise NotConfirmed("you did not agree, and nothing was rented", phase="confirmation")

@@ -49,6 +49,7 @@ from ppsmoke.vast.options import RentalOptions
 from ppsmoke.vast.package_index import ask_for_package, check_version
 from ppsmoke.vast.place import teardown_words
 from ppsmoke.vast.plan_text import describe_offers, offers_json
+from ppsmoke.vast.prices import usd
 from ppsmoke.vast.records import Instance, Offer
 from ppsmoke.vast.run import RentalReport, RentedRun
 from ppsmoke.vast.service import SeenInstances, VastService, service_of
@@ -208,7 +209,7 @@ class _Attempt:
             self.terminal.settle()
             if self.command.hold:
                 most = self.rental.max_spend
-                self.terminal.line(f"held         until you end it, or {most:.2f} USD are spent (--max-spend)")
+                self.terminal.line(f"held         until you end it, or {usd(most)} USD are spent (--max-spend)")
             offers = await agreement.agreed(offers)
             if self.service.key is not None:
                 self.options.redactor.keep(self.service.key.secret)

@@ -8,6 +8,7 @@ from ppsmoke.errors import DeadlineExceeded, VastUnavailable
 from ppsmoke.vast.lease_events import Destroy, Entry, FindOffer, Held, Kind, List, Record, SaveLogs
 from ppsmoke.vast.lease_records import FINAL, LIVE, BookState, Lease, Phase, Standing, spent
 from ppsmoke.vast.lease_turn import EXISTING, GOING_ON, Turn, with_rented
+from ppsmoke.vast.prices import usd
 
 _CENT = 0.01
 
@@ -40,7 +41,7 @@ def _check_deadlines(turn: Turn) -> None:
         turn.fail_host(lease, f"it was not running after {limit:g} s")
     most = turn.state.limits.max_spend
     if most is not None and turn.state.phase in GOING_ON and spent(turn.state, turn.now) >= most - _CENT / 1000:
-        what, remedy = f"the run has spent {most:.2f} USD", "Raise --max-spend, or rent cheaper machines."
+        what, remedy = f"the run has spent {usd(most)} USD", "Raise --max-spend, or rent cheaper machines."
         turn.release(what, DeadlineExceeded(what, phase="renting", remedy=remedy))
     if turn.state.give_up_at is not None and turn.now >= turn.state.give_up_at:
         turn.give_up("it could not be verified in time")

@@ -34,7 +34,12 @@ class Turn:
         if lease.rented and lease.candidate.machine_id is not None:
             self.actions.append(Remember(lease.candidate.machine_id, reason))
         self.end(replace(lease, reason=reason))
-        error = HostFailed(f"stage {lease.stage}: its machine failed: {reason}", stage=lease.stage, phase="renting")
+        error = HostFailed(
+            f"stage {lease.stage}: its machine failed: {reason}",
+            stage=lease.stage,
+            phase="renting",
+            remedy="Every machine would fail so: correct --image." if fatal else None,
+        )
         if fatal:
             self.release(str(error), error)
         else:

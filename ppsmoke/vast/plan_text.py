@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from ppsmoke.vast.prices import Estimate
+from ppsmoke.vast.prices import Estimate, usd
 from ppsmoke.vast.records import Offer
 from ppsmoke.wording import columns
 
@@ -37,7 +37,7 @@ def describe_estimate(estimate: Estimate) -> str:
     """One line: per hour, and for the run."""
     minutes = estimate.hours * 60
     return (
-        f"price        {estimate.price_per_hour_usd:.3f} USD/h; about {estimate.total_usd:.2f} USD in "
+        f"price        {estimate.price_per_hour_usd:.3f} USD/h; about {usd(estimate.total_usd)} USD in "
         f"{minutes:.0f} minutes, {estimate.traffic_usd:.2f} of it traffic"
     )
 

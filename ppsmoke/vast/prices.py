@@ -8,6 +8,11 @@ from dataclasses import dataclass
 from ppsmoke.vast.records import Instance, Offer
 
 
+def usd(amount: float) -> str:
+    """Two decimals, and more where these would all be zeros."""
+    return f"{amount:.2f}" if amount == 0 or abs(amount) >= 0.01 else f"{amount:.2g}"
+
+
 @dataclass(frozen=True, slots=True)
 class Traffic:
     """GB that one machine takes in and sends out in a run."""

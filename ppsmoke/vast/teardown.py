@@ -112,7 +112,11 @@ def choose(runs: Iterable[LeftRun], *, label: str | None, everything: bool) -> C
         elif everything:
             chosen.append(mine)
         else:
-            where = "no journal here tells of it" if run.record is None else "it was started on another machine"
+            where = f"it was {run.owner.value}"
+            if run.record is None:
+                where = "no journal here tells of it"
+            elif run.record.header is None:
+                where = f"its journal {run.record.path} is damaged"
             alone.append((mine, f"{where} and it may be in progress; --all or --label {run.scope} ends it"))
     return Choice(tuple(chosen), tuple(alone))
 
@@ -148,7 +152,8 @@ async def tear_down(
 
 def describe(run: LeftRun, wall: float) -> list[str]:
     """For the user: a line for the run, one for each instance, one for each create that was not answered."""
-    lines = [f"run {run.scope}: {run.owner.value if run.record is not None else 'not known here'}"]
+    known = run.record is not None and run.record.header is not None
+    lines = [f"run {run.scope}: {run.owner.value if known else 'not known here'}"]
     if run.instances:
         rows = [_HEAD, *(_row(instance, wall) for instance in run.instances)]
         lines += [f"  {line}" for line in columns(rows, right=lambda column: column > 2)]

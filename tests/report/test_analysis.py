@@ -12,6 +12,7 @@ from ppsmoke.report.analysis import Analysis, analyse
 from ppsmoke.report.culprit import Culprit
 from ppsmoke.report.records import MOST_STAGES
 from ppsmoke.report.source import read_story
+from ppsmoke.report.text import verdicts
 from ppsmoke.run_events import (
     ErrorSeen,
     MemberSeen,
@@ -267,6 +268,27 @@ def test_a_killed_run_tells_where_its_record_stops(tmp_path: Path) -> None:
     assert end.sentence == (
         "the record stops after 1.1 s, in Running: pp-smoke-run itself was killed, or its machine stopped"
     )
+
+
+def test_what_a_run_left_behind_is_told_whatever_else_ended_it(tmp_path: Path) -> None:
+    recipe = Recipe()
+    made = make(recipe)
+    assert analysed(made, tmp_path / "well").ending.left == ""
+    assert made.run is not None
+    made.run |= {"exit_status": 4, "left_behind": "1 rented instance could not be verified as destroyed"}
+    made.run["error"] = {"code": "interrupted", "message": "interrupted by SIGINT"}
+    found = analysed(made, tmp_path / "interrupted")
+    assert found.ending.left == "1 rented instance could not be verified as destroyed"
+    assert verdicts(found)[-1] == ("left", "1 rented instance could not be verified as destroyed".capitalize())
+    made.run["error"] = {"code": "leases_left", "message": made.run["left_behind"]}
+    assert analysed(made, tmp_path / "told").ending.left == "", "it is told once"
+
+
+def test_of_a_killed_run_that_rented_the_report_says_how_to_look_for_its_machines(tmp_path: Path) -> None:
+    recipe = Recipe(remote=True)
+    made = begin(recipe)
+    serve(recipe, made, prepare(recipe, made), until=(5, 1))
+    assert "--teardown" in analysed(made, tmp_path).ending.left
 
 
 def test_a_run_that_goes_on_was_not_killed(tmp_path: Path) -> None:

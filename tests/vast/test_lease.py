@@ -379,7 +379,9 @@ def test_a_failure_that_every_host_would_have_rolls_back_at_once() -> None:
     book.made(1)
     book.list(row(0, Verdict.FAILED, reason="manifest unknown", fatal=True), row(1))
     assert book.state.phase is Phase.RELEASING
+    assert book.state.error is not None
     assert "manifest unknown" in str(book.state.error)
+    assert "--image" in (book.state.error.remedy or "")
 
 
 def test_an_instance_dearer_than_its_offer_is_given_back() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ppsmoke.vast.prices import Traffic, estimate, price_per_hour_usd, run_cost_usd, spent_usd
+from ppsmoke.vast.prices import Traffic, estimate, price_per_hour_usd, run_cost_usd, spent_usd, usd
 from ppsmoke.vast.records import parse_instance
 from tests.vast.kit import NOW, offer
 
@@ -32,3 +32,10 @@ def test_what_an_instance_has_cost_grows_with_its_age() -> None:
     assert spent_usd(parse_instance(row), NOW) == pytest.approx(0.1)
     assert spent_usd(parse_instance({**row, "dph_total": None}), NOW) is None
     assert spent_usd(parse_instance({**row, "start_date": None}), NOW) is None
+
+
+@pytest.mark.parametrize(
+    ("amount", "shown"), [(0.0, "0.00"), (0.001, "0.001"), (0.00234, "0.0023"), (0.014, "0.01"), (25.0, "25.00")]
+)
+def test_a_small_amount_is_not_shown_as_nothing(amount: float, shown: str) -> None:
+    assert usd(amount) == shown

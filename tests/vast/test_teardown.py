@@ -285,6 +285,18 @@ def test_a_run_of_another_machine_is_left_alone_unless_asked_for(tmp_path: Path)
     scenario(tmp_path, body)
 
 
+def test_a_run_whose_journal_is_damaged_is_left_alone_and_called_that(tmp_path: Path) -> None:
+    async def body(left: Left) -> None:
+        left.rent(label(0))
+        path = left.journal(intent(0)).path
+        path.write_bytes(b"\0" * 100)
+        alone = {run.scope: why for run, why in (await left.choose()).left_alone}
+        assert alone[SCOPE].startswith(f"its journal {path} is damaged")
+        assert SCOPE in [run.scope for run in (await left.choose(everything=True)).chosen]
+
+    scenario(tmp_path, body)
+
+
 def test_all_means_all_of_this_tool_and_nobody_elses(tmp_path: Path) -> None:
     async def main() -> None:
         async with emulated() as cloud, cloud.client() as client:
