@@ -80,3 +80,8 @@ def short_path(path: Path) -> str:
     home = Path.home()
     inside = home != Path(home.root) and path.is_relative_to(home)
     return f"~/{path.relative_to(home)}" if inside else str(path)
+
+
+def look_at_relay(urls: Sequence[str]) -> str:
+    """What else may have been lost where a relay led to a stage."""
+    return f"It was reached over a relay: see whether {' or '.join(urls)} still serves, or give another (--relay-url)."

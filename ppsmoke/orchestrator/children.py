@@ -25,11 +25,13 @@ from ppsmoke.wording import ERROR_PREFIX
 
 NODE = (sys.executable, "-P", "-m", "ppsmoke.node_cli")
 
-_LOST_US = 4
+LOST_US = 4
+"""The exit status of a node that hears from its orchestrator no longer."""
+
 _ENDED_BECAUSE = {
     2: "its environment was wrong",
     3: "it was not let into the run",
-    _LOST_US: "it had not heard from this process",
+    LOST_US: "it had not heard from this process",
 }
 """By the exit statuses of `pp-gpu-node`."""
 _POLL_S = 0.02
@@ -203,7 +205,7 @@ def _remedy(status: int, log_path: Path) -> str:
             "Mostly the kernel does that when memory runs out (dmesg tells): free some, use a smaller model or a lower "
             "--context, and run it again."
         )
-    if status == _LOST_US:
+    if status == LOST_US:
         return (
             "This process stood still for a while (stopped, asleep) or was overloaded: run it again, with less beside "
             "it or with a higher --silence-timeout."

@@ -11,13 +11,14 @@ from pathlib import Path
 from ppsmoke.errors import PpError
 from ppsmoke.files.code_folders import remove_code
 from ppsmoke.membership import local_config, wan_config
-from ppsmoke.orchestrator.children import Child, ChildNode
+from ppsmoke.orchestrator.children import LOST_US, Child, ChildNode
 from ppsmoke.orchestrator.node_environment import node_environment
 from ppsmoke.orchestrator.node_source import Network, NodeNews, Site
 from ppsmoke.orchestrator.options import RunOptions, View
 from ppsmoke.resources import ResourceBook
 from ppsmoke.run_events import StageDoing, StagePlaced, StageState
 from ppsmoke.transport.endpoint import by_relay_alone
+from ppsmoke.wording import look_at_relay
 
 _CHILD_END_S = 10.0
 
@@ -83,7 +84,7 @@ class LocalNodes:
         self._view.happened(
             StageDoing(index, StageState.STARTING, deadline_s=self._options.deadlines.boot),
         )
-        child.exited.add_done_callback(partial(_exited, child, news))
+        child.exited.add_done_callback(partial(self._exited, child, news))
 
     async def replace(self, stages: Mapping[int, str]) -> bool:
         """A process that failed here would fail again."""
@@ -130,7 +131,10 @@ class LocalNodes:
         await self._book.end_all()
         remove_code(self._options.log_dir)
 
-
-def _exited(child: Child, news: NodeNews, exited: asyncio.Future[int]) -> None:
-    if not exited.cancelled():
-        news.node_ended(child.stage_index, child.death())
+    def _exited(self, child: Child, news: NodeNews, exited: asyncio.Future[int]) -> None:
+        if exited.cancelled():
+            return
+        error, relay_urls = child.death(), self._options.relay_urls
+        if exited.result() == LOST_US and relay_urls:
+            error.remedy = f"{look_at_relay(relay_urls)} {error.remedy}"
+        news.node_ended(child.stage_index, error)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from ppsmoke.errors import PeerLost
@@ -15,6 +15,7 @@ from ppsmoke.orchestrator.faults import Faults
 from ppsmoke.orchestrator.happenings import Happenings
 from ppsmoke.orchestrator.member_news import MemberNews
 from ppsmoke.orchestrator.options import RunOptions
+from ppsmoke.wording import look_at_relay
 
 _QUIET = (machine.Phase.PLANNING, machine.Phase.REDEPLOYING, machine.Phase.TEARING_DOWN, machine.Phase.DONE)
 """What becomes of members then is no surprise."""
@@ -77,11 +78,6 @@ class MemberChanges:
 def try_again(log_dir: Path) -> str:
     """A remedy where the cause is not known."""
     return f"Run it again; if it comes back, the log in {log_dir} tells more."
-
-
-def look_at_relay(urls: Sequence[str]) -> str:
-    """What else there is where nothing but a relay led to a stage."""
-    return f"It was reached over a relay: see whether {' or '.join(urls)} still serves, or give another (--relay-url)."
 
 
 def more_patience(silence_s: float, config: SwimConfig) -> str:

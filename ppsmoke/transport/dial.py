@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 _LOST: tuple[type[Exception], ...] = (PpError, *IROH_ERRORS)
 
 ATTEMPT_S = 5.0
+FIRST_ATTEMPT_S = 1.5
+"""Where there is another way to try as well; each gets so long at first."""
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 1.0
 GRACE_S = 0.3
@@ -107,11 +109,16 @@ class Dialler:
         name = self._mesh.name_of(peer)
         pause_s = FIRST_PAUSE_S
         last = "its address is not known"
+        attempts = 0
         try:
             while loop.time() < ends:
                 address = self._mesh.address_of(peer)
                 if address is not None:
-                    outcome = await self._attempt(peer, dial, address, min(ATTEMPT_S, ends - loop.time()))
+                    ways = self._mesh.endpoint.ways_to(address)
+                    limit_s = FIRST_ATTEMPT_S if attempts < len(ways) > 1 else ATTEMPT_S
+                    way = ways[attempts % len(ways)]
+                    attempts += 1
+                    outcome = await self._attempt(peer, dial, way, min(limit_s, ends - loop.time()))
                     if outcome is None:
                         return
                     if isinstance(outcome, Refused):

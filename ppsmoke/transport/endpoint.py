@@ -54,10 +54,11 @@ def by_relay_alone(ticket: str) -> str:
 class Endpoint:
     """A bound endpoint. Never two with one key."""
 
-    def __init__(self, endpoint: Any, *, loopback_only: bool) -> None:
+    def __init__(self, endpoint: Any, *, loopback_only: bool, relay_urls: Sequence[str] = ()) -> None:
         self._endpoint = endpoint
         self.node_id = str(endpoint.id())
         self.loopback_only = loopback_only
+        self._relay_urls = tuple(relay_urls)
         self._external: list[str] = []
         self._former: set[str] = set()
 
@@ -97,7 +98,8 @@ class Endpoint:
         elif udp_port and _is_free(udp_port):
             builder.bind_addr(f"0.0.0.0:{udp_port}")
         try:
-            endpoint = cls(await _bound(builder, deadline_s), loopback_only=loopback_only)
+            bound = await _bound(builder, deadline_s)
+            endpoint = cls(bound, loopback_only=loopback_only, relay_urls=relay_urls)
         except TimeoutError:
             raise DeadlineExceeded(
                 f"the network endpoint was not bound within {deadline_s:g} s", phase="bind"
@@ -167,6 +169,16 @@ class Endpoint:
             await call
         except IROH_ERRORS as error:
             log.debug("the external address %s: %s", address, iroh_text(error))
+
+    def ways_to(self, address: Any) -> list[Any]:
+        """The iroh address as it is, then with each other relay of ours in place of the one that it names.
+
+        All members of a run have the same relays. When the one that a peer was found through is gone, both sides dial
+        through another one, and whoever sends through a relay is found there.
+        """
+        named = str(address.relay_url() or "").rstrip("/")
+        others = [url for url in self._relay_urls if url.rstrip("/") != named] if named else []
+        return [address, *(iroh.EndpointAddr(address.id(), url, address.direct_addresses()) for url in others)]
 
     async def connect(self, address: Any, alpn: bytes | None = None) -> Any:
         """An iroh connection to `address`; may take 30 s against a dead one, so bound it. Raises iroh's errors."""

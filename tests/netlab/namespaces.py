@@ -32,18 +32,18 @@ class NoLab(Exception):
 
 
 def find_tool(name: str) -> str:
-    """The path of a program that root uses. Raises NoLab."""
+    """The path of a program. Raises NoLab."""
     found = shutil.which(name, path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin")
     if found is None:
-        raise NoLab(f"there is no {name} here; Debian has it in iproute2 (ip) and nftables (nft)")
+        raise NoLab(f"there is no {name} here; Debian has it in iproute2 (ip), nftables (nft) or openssl")
     return found
 
 
 def check_usable() -> None:
-    """Raises NoLab where namespaces, NAT or TUN devices cannot be had."""
+    """Raises NoLab where namespaces, NAT or TUN devices cannot be had, or a program that a lab needs."""
     if sys.platform != "linux" or os.geteuid() != 0:
         raise NoLab("a lab of network namespaces needs Linux and root")
-    ip, nft = find_tool("ip"), find_tool("nft")
+    ip, nft, _ = map(find_tool, ("ip", "nft", "openssl"))
     with suppress(OSError):
         if not _TUN.exists():
             _TUN.parent.mkdir(parents=True, exist_ok=True)

@@ -65,6 +65,27 @@ def test_a_relay_that_is_not_there_is_an_error_only_for_whom_it_is_needed() -> N
         asyncio.run(scenario())
 
 
+def test_a_peer_may_be_found_through_every_relay_that_we_have() -> None:
+    relays = ["http://127.0.0.1:9", "http://127.0.0.1:10/", "http://127.0.0.1:11"]
+    peer = iroh.SecretKey.from_bytes(KEYS[1]).public()
+
+    def tried(endpoint: Endpoint, relay_url: str | None) -> list[str]:
+        ways = endpoint.ways_to(iroh.EndpointAddr(peer, relay_url, ["203.0.113.9:4000"]))
+        assert {(str(way.id()), *map(str, way.direct_addresses())) for way in ways} == {(str(peer), "203.0.113.9:4000")}
+        return [str(way.relay_url() or "").rstrip("/") for way in ways]
+
+    async def scenario() -> None:
+        endpoint = await Endpoint.bind(KEYS[0], loopback_only=True, relay_urls=relays, deadline_s=0.1)
+        assert tried(endpoint, relays[1]) == ["http://127.0.0.1:10", relays[0], relays[2]]
+        assert tried(endpoint, None) == [""], "it is not to be met at a relay"
+        await endpoint.close()
+        endpoint = await Endpoint.bind(KEYS[0], loopback_only=True, relay_urls=relays[:1], deadline_s=0.1)
+        assert tried(endpoint, relays[0]) == relays[:1]
+        await endpoint.close()
+
+    asyncio.run(scenario())
+
+
 def test_what_is_no_address_of_a_relay_is_refused_before_anything_is_bound() -> None:
     async def scenario() -> None:
         with pytest.raises(EnvironmentFault, match="is no address of a relay"):
