@@ -9,7 +9,8 @@ from typing import Any
 
 from ppsmoke.errors import PpError, RequestRejected, WorkerFailed, error_class
 from ppsmoke.logs import without_tracebacks
-from ppsmoke.worker_protocol import Form, Message, MessageDecoder
+from ppsmoke.worker_decoder import MessageDecoder
+from ppsmoke.worker_protocol import Form, Message
 
 _LOG_TAIL_LINES = 20
 _LOG_LINE_BYTES = 4096

@@ -14,27 +14,17 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ppsmoke.edges import EdgeAcceptor
-from ppsmoke.errors import MalformedRequest, OrchestratorLost, PeerLeft, PpError, StageFaulted
+from ppsmoke.errors import OrchestratorLost, PeerLeft, PpError, StageFaulted
 from ppsmoke.guarded_tasks import GuardedTasks
 from ppsmoke.membership import ENTRY_NAME, EXIT_NAME, Member, SwimMembership, stage_name
-from ppsmoke.messages import (
-    CONTROL_CHANNEL,
-    ClockProbe,
-    FetchCode,
-    OutboundEdgeProvision,
-    PauseRun,
-    ProvisionStage,
-    RestartNode,
-    ResumeRun,
-    StopRun,
-    decode_message,
-)
+from ppsmoke.messages import CONTROL_CHANNEL, OutboundEdgeProvision, ProvisionStage
 from ppsmoke.objects import StreamObject, begins_request
 from ppsmoke.paths.watch import PathKind
 from ppsmoke.roles import Role
 from ppsmoke.stage import machine
 from ppsmoke.stage.actor import Reset, StageActor, Work
 from ppsmoke.stage.boot import bind_endpoint, make_membership, make_mesh
+from ppsmoke.stage.control_messages import ControlMessages
 from ppsmoke.stage.heard_file import keep_touched
 from ppsmoke.stage.neighbour_paths import NeighbourPaths
 from ppsmoke.stage.new_code import NewCode, Successor
@@ -84,10 +74,10 @@ class StageNode(MeshEvents):
         self._paths: NeighbourPaths | None = None
         self._measuring: asyncio.Task[None] | None = None
         self._new_code = NewCode()
-        self.successor: Successor | None = None
         # Set in `run`, in this order.
         self._mesh: Mesh
         self._membership: SwimMembership
+        self._control: ControlMessages
         self._acceptor: EdgeAcceptor
         self._worker = StageWorker(settings, on_progress=self._report, on_death=self._fail)
         self._starting: asyncio.Task[None] | None = None
@@ -111,6 +101,18 @@ class StageNode(MeshEvents):
         self._membership = make_membership(
             self._mesh, settings, self._orchestrator, on_change=self._member_changed, on_path=self._path_changed
         )
+        self._control = ControlMessages(
+            settings,
+            self._peers,
+            self._mesh,
+            self._membership,
+            self._sending,
+            self.reporting,
+            self._new_code,
+            self._tasks,
+            active_run=lambda: self._state.run_id,
+            dispatch=self._dispatch,
+        )
         self._acceptor = EdgeAcceptor(self._mesh)
         self._mesh.start()
         self._membership.start()
@@ -131,6 +133,11 @@ class StageNode(MeshEvents):
             await self._shut_down()
         if self._state.fault is not None:
             raise StageFaulted(self._state.fault, stage=settings.stage)
+
+    @property
+    def successor(self) -> Successor | None:
+        """See the class."""
+        return self._control.successor
 
     def learn_peers(self, tickets: Sequence[str]) -> None:
         """Addresses of peers that were not known when this node began. Raises BadNodeEnvironment for what is none."""
@@ -295,17 +302,6 @@ class StageNode(MeshEvents):
         times = (arrived, stamps.began, stamps.done, stamps.back, written)
         self.reporting.step(Step(obj.request_id, obj.sequence, obj.part, obj.seq_len, *times))
 
-    # ---- new code
-
-    async def _fetch_code(self, message: FetchCode) -> None:
-        refusal = ""
-        try:
-            await self._new_code.fetch(message, self._settings.ready_timeout)
-        except PpError as error:
-            log.warning("new code was not fetched: %s", error)
-            refusal = str(error)
-        await self._sending.code_fetched(message, refusal)
-
     # ---- ending
 
     async def _stop_edges(self, reason: str) -> None:
@@ -355,7 +351,7 @@ class StageNode(MeshEvents):
     def link_up(self, node_id: str) -> None:
         # Its word that it goes on may have been lost with the connection; who is stopped shakes no hands.
         if node_id == self._orchestrator:
-            self._orchestrator_goes_on()
+            self._control.orchestrator_goes_on()
 
     def link_down(self, node_id: str, reason: PpError) -> None:
         # A goodbye counts at once; whether a link that broke means a death, membership finds out.
@@ -376,55 +372,8 @@ class StageNode(MeshEvents):
         self.end(OrchestratorLost(f"the orchestrator is gone: {reason}", stage=self._settings.stage))
 
     def message(self, node_id: str, channel: str, body: dict[str, Any]) -> None:
-        if channel != CONTROL_CHANNEL:
-            return
-        try:
-            decoded = decode_message(body)
-        except MalformedRequest as error:
-            log.warning("from %s: %s", self._peers.name_of(node_id), error)
-            return
-        match decoded:
-            case ProvisionStage():
-                self._dispatch(machine.ProvisionReceived(node_id, decoded))
-            case PauseRun() | ResumeRun():
-                self._orchestrator_pauses(node_id, decoded)
-            case StopRun(run_id=run_id, reason=reason):
-                self._dispatch(machine.StopReceived(node_id, run_id, reason))
-            case ClockProbe() if node_id == self._orchestrator:
-                self._tasks.spawn(self.reporting.answer(decoded, self._mesh.node_id))
-            case FetchCode() | RestartNode() if node_id != self._orchestrator or decoded.run_id != self._state.run_id:
-                log.warning("refused %s from %s", decoded.type, self._peers.name_of(node_id))
-            case FetchCode():
-                self._tasks.spawn(self._fetch_code(decoded))
-            case RestartNode(sha256=sha256, node_key=node_key):
-                self.successor = self._new_code.successor(sha256, node_key)
-                reason = (
-                    "new code takes its place" if self.successor else "it has not the code that it is to restart with"
-                )
-                self._dispatch(machine.StopReceived(node_id, decoded.run_id, reason))
-            case _:
-                log.warning("dropped %s from %s: it is not for a stage", decoded.type, self._peers.name_of(node_id))
-
-    def _orchestrator_pauses(self, sender: str, message: PauseRun | ResumeRun) -> None:
-        """Its process stops or goes on: its silence in between is no death."""
-        if sender != self._orchestrator or message.run_id != self._settings.run_id:
-            log.warning(
-                "dropped %s from %s: it is not this run's orchestrator", message.type, self._peers.name_of(sender)
-            )
-            return
-        if isinstance(message, ResumeRun):
-            self._orchestrator_goes_on()
-            return
-        log.info("the orchestrator's process is stopped")
-        self._membership.hold()
-        self._mesh.stopped.add(sender)
-        self._tasks.spawn(self._sending.paused())
-
-    def _orchestrator_goes_on(self) -> None:
-        if self._membership.is_held:
-            log.info("the orchestrator goes on")
-            self._membership.go_on()
-            self._mesh.stopped.discard(self._orchestrator)
+        if channel == CONTROL_CHANNEL:
+            self._control.take(node_id, body)
 
     def _need_wiring(self) -> Wiring:
         assert self._wiring is not None

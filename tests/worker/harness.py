@@ -13,7 +13,8 @@ from queue import Empty, Queue
 from types import TracebackType
 from typing import Any, Self
 
-from ppsmoke.worker_protocol import Form, Message, MessageDecoder, Step, encode_step
+from ppsmoke.worker_decoder import MessageDecoder
+from ppsmoke.worker_protocol import Form, Message, Step, encode_step
 
 DEADLINE_S = 90.0
 

@@ -7,19 +7,9 @@ import struct
 import pytest
 
 from ppsmoke.errors import BadPayload, MalformedRequest, RequestRejected
-from ppsmoke.worker_protocol import (
-    Form,
-    Message,
-    MessageDecoder,
-    Op,
-    Sampling,
-    Step,
-    StepReply,
-    encode_step,
-    encode_step_reply,
-    parse_sampling,
-    parse_step,
-)
+from ppsmoke.worker_decoder import MessageDecoder
+from ppsmoke.worker_protocol import Form, Message, Op, Sampling, Step, StepReply, encode_step, encode_step_reply
+from ppsmoke.worker_requests import parse_sampling, parse_step
 
 HIDDEN_DIM = 3
 HIDDEN = struct.pack("<6f", *range(6))

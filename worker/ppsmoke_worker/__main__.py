@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Sequence
 
 from ppsmoke.errors import PpError, WorkerFailed
-from ppsmoke.worker_protocol import MessageDecoder
+from ppsmoke.worker_decoder import MessageDecoder
 from ppsmoke_worker.channel import EventWriter, RequestReader, die_with, open_step_socket
 from ppsmoke_worker.engine import unheard
 from ppsmoke_worker.engines import real_engines, stub_engines

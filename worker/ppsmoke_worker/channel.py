@@ -16,7 +16,8 @@ from typing import Any
 
 from ppsmoke.errors import PpError, RequestRejected
 from ppsmoke.step_socket import StepSocket
-from ppsmoke.worker_protocol import Message, MessageDecoder, Op, encode_line, error_fields
+from ppsmoke.worker_decoder import MessageDecoder
+from ppsmoke.worker_protocol import Message, Op, encode_line, error_fields
 
 _READ_BYTES = 1 << 20
 _QUEUED_MESSAGES = 64

@@ -18,7 +18,8 @@ from collections.abc import Iterator
 
 from ppsmoke.errors import ContextExceeded, MalformedRequest, PpError, WorkerFailed
 from ppsmoke.stub_model import is_stub_model
-from ppsmoke.worker_protocol import Sampling, int_field, parse_sampling, text_field, token_list_field
+from ppsmoke.worker_protocol import Sampling
+from ppsmoke.worker_requests import int_field, parse_sampling, text_field, token_list_field
 from ppsmoke_worker.channel import EventWriter, die_with
 from ppsmoke_worker.engine import Engine, EngineConfig
 from ppsmoke_worker.engines import engine_options, real_engines, stub_engines

@@ -31,13 +31,9 @@ from ppsmoke.worker_protocol import (
     Step,
     StepReply,
     encode_step_reply,
-    int_field,
     line_limit_for,
-    op_of,
-    parse_step,
-    text_field,
-    token_list_field,
 )
+from ppsmoke.worker_requests import int_field, op_of, parse_step, text_field, token_list_field
 from ppsmoke_worker.channel import EventWriter, RequestReader
 from ppsmoke_worker.engine import Engine, EngineConfig, Progress, Rows, unheard
 from ppsmoke_worker.engines import Engines
