@@ -27,6 +27,8 @@ _REQUEST = ".request.json"
 _WHEEL = ".whl"
 _ANSWER = ".answer.jsonl"
 _KEPT_S = 86400.0
+_ORPHANED_S = 60.0
+"""The asker of a run that has ended notices within a second."""
 
 
 def held_dir(environ: Mapping[str, str]) -> Path:
@@ -195,8 +197,11 @@ def refusal(request: CodeRequest, *, version: str, protocol: int) -> str | None:
 def _sweep(folder: Path) -> None:
     """What askers left that were killed."""
     for path in folder.iterdir():
+        if not path.name.endswith((_REQUEST, _WHEEL, _ANSWER)):
+            continue
+        run_is_held = (folder / f"{path.name.partition('.')[0]}{_RECORD}").exists()
         with suppress(OSError):
-            if path.name.endswith((_REQUEST, _WHEEL, _ANSWER)) and time.time() - path.stat().st_mtime > _KEPT_S:
+            if time.time() - path.stat().st_mtime > (_KEPT_S if run_is_held else _ORPHANED_S):
                 path.unlink()
 
 

@@ -30,6 +30,22 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
+def ending(status: int) -> str:
+    """How a process ended, by its exit status or its signal as a negative one: 'with exit status 7', 'by SIGKILL'."""
+    return f"with exit status {status}" if status >= 0 else f"by {signal_name(-status)}"
+
+
+def ending_remedy(status: int) -> str | None:
+    """What to do about a worker that ended so; None where nothing is known."""
+    match -status:
+        case signal.SIGKILL:
+            return "SIGKILL mostly means that the machine ran out of memory; free some, or use a smaller model."
+        case signal.SIGBUS:
+            return "SIGBUS mostly means that the model file was cut short or its disk failed; fetch it again."
+        case _:
+            return None
+
+
 def interruption(number: int, phase: str | None = None) -> Interrupted:
     return Interrupted(f"interrupted by {signal_name(number)}", signal_number=number, phase=phase)
 

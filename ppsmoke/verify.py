@@ -14,7 +14,7 @@ from typing import Any
 from ppsmoke.errors import RunFailed, error_class
 from ppsmoke.logs import without_tracebacks
 from ppsmoke.orchestrator.options import RunOptions
-from ppsmoke.signals import signals_held
+from ppsmoke.signals import ending, ending_remedy, signals_held
 from ppsmoke.terminal import Terminal
 
 
@@ -104,7 +104,9 @@ def _decode_in_one_process(options: RunOptions, terminal: Terminal) -> list[int]
         out, err = process.communicate(json.dumps(request).encode(), timeout=options.deadlines.response)
     except subprocess.TimeoutExpired:
         raise RunFailed(
-            f"one process did not decode the request within {options.deadlines.response:g} s", phase="verify"
+            f"one process did not decode the request within {options.deadlines.response:g} s",
+            phase="verify",
+            remedy="Raise --response-timeout, or leave --verify out.",
         ) from None
     finally:
         if process is not None:
@@ -119,5 +121,8 @@ def _decode_in_one_process(options: RunOptions, terminal: Terminal) -> list[int]
         if "tokens" in answer:
             return [int(token) for token in answer["tokens"]]
     raise RunFailed(
-        f"the verifying process ended with status {process.returncode} and no tokens", phase="verify", log_tail=tail
+        f"the verifying process ended {ending(process.returncode)} and gave no tokens",
+        phase="verify",
+        log_tail=tail,
+        remedy=ending_remedy(process.returncode),
     )

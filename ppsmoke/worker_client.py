@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from ppsmoke import errors
 from ppsmoke.errors import DeadlineExceeded, PpError, WorkerDied, WorkerFailed
 from ppsmoke.logs import without_tracebacks
-from ppsmoke.signals import signal_name
+from ppsmoke.signals import ending, ending_remedy
 from ppsmoke.waiting import wait_for
 from ppsmoke.worker_pipe import WorkerPipe, error_from
 from ppsmoke.worker_protocol import Message, Op, encode_line
@@ -24,11 +24,6 @@ from ppsmoke.worker_steps import StepChannel, WorkerDeadlines
 _T = TypeVar("_T")
 _KILL_S = 5.0
 _LAST_WORDS_S = 0.25
-_REMEDIES: Mapping[int, str] = {
-    signal.SIGKILL: "SIGKILL mostly means that the machine ran out of memory; free some, or use a smaller model",
-    signal.SIGBUS: "SIGBUS mostly means that the model file was cut short or its disk failed; fetch it again",
-}
-"""By the signal that ended a worker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,11 +236,11 @@ class WorkerProcess:
             return WorkerDied(f"stage {self.stage}'s worker was stopped", stage=self.stage)
         status = self._transport.get_returncode() or 0
         return WorkerDied(
-            f"stage {self.stage}'s worker ended {_ending(status)}",
+            f"stage {self.stage}'s worker ended {ending(status)}",
             stage=self.stage,
             phase=self.steps.doing,
             log_tail=self.log_tail,
-            remedy=_REMEDIES.get(-status),
+            remedy=ending_remedy(status),
         )
 
     async def _ask(self, data: bytes, deadline_s: float, phase: str) -> Message:
@@ -290,7 +285,3 @@ def _ready_of(fields: Mapping[str, Any]) -> WorkerReady:
         compile_s=float(fields.get("compile_s", 0.0)),
         facts=fields.get("facts") or {},
     )
-
-
-def _ending(status: int) -> str:
-    return f"with exit status {status}" if status >= 0 else f"by {signal_name(-status)}"

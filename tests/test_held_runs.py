@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -95,6 +96,19 @@ def test_what_a_killed_asker_left_is_removed_a_day_later_and_no_run_with_it(tmp_
     Mailbox(folder, OTHER)
     assert read_held(folder) == [RUN, OTHER]
     assert len(list(folder.iterdir())) == 2
+
+
+def test_what_an_asker_left_of_a_run_that_has_ended_goes_with_the_next_run(tmp_path: Path, wheel: Path) -> None:
+    folder = tmp_path / "held"
+    box = Mailbox(folder, RUN)
+    Correspondence.begin(folder, REQUEST, wheel)
+    box.close()
+    Mailbox(folder, OTHER).close()
+    assert len(list(folder.iterdir())) == 2  # its asker may be about to read
+    for path in folder.iterdir():
+        os.utime(path, (time.time() - 120,) * 2)
+    Mailbox(folder, OTHER).close()
+    assert list(folder.iterdir()) == []
 
 
 def test_an_answer_is_read_only_when_its_line_is_whole(tmp_path: Path, wheel: Path) -> None:

@@ -9,10 +9,9 @@ import shutil
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 
-from ppsmoke.errors import EnvironmentFault, UsageError
+from ppsmoke.errors import EnvironmentFault, PpError, UsageError
 from ppsmoke.logs import state_dir
 
 KEPT_RUNS = 20
@@ -25,12 +24,18 @@ class RunFolder:
     """A directory that no other run takes and none takes away, until it is closed or this process ends."""
 
     def __init__(self, path: Path, *, otherwise: str = "") -> None:
-        """`otherwise`: why it is not in the usual place. Raises OSError."""
+        """`otherwise`: why it is not in the usual place. Raises OSError. `alone` is False where another process holds
+        it."""
         self.path = path
         self.otherwise = otherwise
         self._held = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
-        with suppress(OSError):  # not every file system has locks: then age alone protects it
-            fcntl.flock(self._held, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        self.alone = True
+        try:
+            fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.alone = False
+        except OSError:  # not every file system has locks: then age alone protects it
+            pass
 
     def close(self) -> None:
         if self._held >= 0:
@@ -72,7 +77,23 @@ def open_folder(run_id: str, chosen: Path | None, environ: Mapping[str, str]) ->
         return _temporary_folder(run_id, otherwise=_unusable(path, error))
     if chosen is None:
         prune(_runs_in(runs), time.time())
+    else:
+        _check_alone(folder)
     return folder
+
+
+def _check_alone(folder: RunFolder) -> None:
+    """Another run may have been told the same directory at the same time. Raises as check_chosen does."""
+    try:
+        if not folder.alone:
+            raise UsageError(
+                f"the run directory {folder.path} is that of another run, which goes on",
+                remedy="Give each its own with --log-dir.",
+            )
+        check_chosen(folder.path)
+    except PpError:
+        folder.close()
+        raise
 
 
 def run_folders(environ: Mapping[str, str]) -> list[Path]:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import ppsmoke.bundle.folder as folder_module
 from ppsmoke.bundle.folder import KEPT_RUNS, KEPT_S, RunFolder, check_chosen, open_folder, run_folders
 from ppsmoke.errors import EnvironmentFault, UsageError
 
@@ -127,6 +128,21 @@ def test_a_chosen_directory_with_something_in_it_is_refused(tmp_path: Path) -> N
             refuse(tmp_path)
         assert "--log-dir" in (caught.value.remedy or "")
     assert [path.name for path in tmp_path.iterdir()] == ["events.jsonl"]
+
+
+def test_of_two_runs_with_one_chosen_directory_the_second_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = open_folder("ab" * 16, tmp_path, {})
+    with pytest.raises(UsageError, match="is that of another run"):  # though nothing is in it yet
+        open_folder("cd" * 16, tmp_path, {})
+    # The first came to its end between the second's look and its grip.
+    look, looks = folder_module.check_chosen, iter([lambda _path: None])
+    monkeypatch.setattr(folder_module, "check_chosen", lambda path: next(looks, look)(path))
+    (tmp_path / "run.json").write_text("{}")
+    first.close()
+    with pytest.raises(UsageError, match="is not empty"):
+        open_folder("cd" * 16, tmp_path, {})
 
 
 def test_a_directory_that_cannot_be_made_says_what_to_do(tmp_path: Path) -> None:
