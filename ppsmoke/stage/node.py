@@ -33,6 +33,7 @@ from ppsmoke.stage.progress import Progress
 from ppsmoke.stage.reporting import Reporting
 from ppsmoke.stage.sending import Sending
 from ppsmoke.stage.settings import NodeSettings
+from ppsmoke.stage.stage_state import Phase, StageState
 from ppsmoke.stage.stage_worker import StageWorker
 from ppsmoke.stage.timing import StepParts, StepTimes
 from ppsmoke.stage.wiring import Wiring, WiringDeadlines
@@ -43,7 +44,7 @@ from ppsmoke.worker_client import WorkerReady
 
 log = logging.getLogger(__name__)
 
-_STEPPING = {machine.Phase.READY, machine.Phase.EXECUTING}  # back and forth with every step: no news
+_STEPPING = {Phase.READY, Phase.EXECUTING}  # back and forth with every step: no news
 _CLOSE_S = 2.0
 
 
@@ -82,7 +83,7 @@ class StageNode(MeshEvents):
         self._worker = StageWorker(settings, on_progress=self._report, on_death=self._fail)
         self._starting: asyncio.Task[None] | None = None
         self._actor: StageActor
-        self._state: machine.StageState
+        self._state: StageState
 
     # ---- boot
 
@@ -91,7 +92,7 @@ class StageNode(MeshEvents):
         settings = self._settings
         endpoint = await bind_endpoint(settings, self._secret_key)
         self._sending.mesh = self._mesh = make_mesh(endpoint, settings, self._peers.name_of, events=self)
-        self._state = machine.StageState(
+        self._state = StageState(
             stage_index=settings.stage,
             stage_count=settings.num_stages,
             node_id=endpoint.node_id,
@@ -281,7 +282,7 @@ class StageNode(MeshEvents):
 
         Not with a request's first object: it may have to wait, and what the worker keeps of the former goes first.
         """
-        if self._state.phase is not machine.Phase.READY or begins_request(record):
+        if self._state.phase is not Phase.READY or begins_request(record):
             return False
         return self._actor.begin(kind, record)
 

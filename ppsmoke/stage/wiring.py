@@ -24,7 +24,7 @@ from ppsmoke.messages import EdgeKind, OutboundEdgeProvision, ProvisionStage
 from ppsmoke.objects import StreamObject, is_prompt_record
 from ppsmoke.roles import Role, role_of
 from ppsmoke.stage.actor import Activation, Inference, NextToken, SetNeighbors, Work
-from ppsmoke.stage.machine import Handle
+from ppsmoke.stage.stage_state import Handle
 from ppsmoke.transport import Mesh
 from ppsmoke.transport.link import Outage
 from ppsmoke.worker_steps import StepsAbandoned

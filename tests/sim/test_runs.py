@@ -12,7 +12,7 @@ from ppsmoke.errors import DeadlineExceeded
 from ppsmoke.messages import EdgeKind, Feedback
 from ppsmoke.orchestrator import machine as orchestrator
 from ppsmoke.orchestrator.machine import Outcome
-from ppsmoke.stage import machine as stages
+from ppsmoke.stage.stage_state import Phase
 from ppsmoke.stub_model import StubModel, stub_tokens
 from tests.sim.world import World
 
@@ -45,7 +45,7 @@ def assert_ended(of: World) -> None:
     assert of.finished == 1
     for node in of.nodes:
         if node.index in of.provisioned and node.alive:
-            assert node.state.phase is stages.Phase.STOPPED
+            assert node.state.phase is Phase.STOPPED
 
 
 @pytest.mark.parametrize("feedback", list(Feedback))

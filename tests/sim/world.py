@@ -31,6 +31,7 @@ from ppsmoke.orchestrator import machine as orchestrator
 from ppsmoke.plan import EdgePlan, RunPlan, Stage, provision_stage
 from ppsmoke.stage import actor as actors
 from ppsmoke.stage import machine as stages
+from ppsmoke.stage.stage_state import Handle, Phase, StageState
 from ppsmoke.stub_model import StubModel
 from tests.fake_worker import FakeWorker, Inbox
 from tests.samples import ORCHESTRATOR, REQUEST, node_id, plan
@@ -178,7 +179,7 @@ class Node:
     def __init__(self, world: World, index: int, stub: StubModel) -> None:
         self.world = world
         self.index = index
-        self.state = stages.StageState(
+        self.state = StageState(
             stage_index=index,
             stage_count=len(world.plan.stages),
             node_id=node_id(index),
@@ -187,7 +188,7 @@ class Node:
         )
         self.alive = True
         self.edges_open = True
-        self.inputs: dict[stages.Handle, StreamObject] = {}
+        self.inputs: dict[Handle, StreamObject] = {}
         self.actor = actors.StageActor(
             stage_index=index,
             stage_count=len(world.plan.stages),
@@ -222,7 +223,7 @@ class Node:
             return
         if edge.kind is EdgeKind.FEEDBACK:
             obj = replace(obj, sequence=obj.sequence + 1)
-        handle = stages.Handle(edge.edge_id, obj.request_id, obj.sequence, obj.part, obj.last_part, obj.done)
+        handle = Handle(edge.edge_id, obj.request_id, obj.sequence, obj.part, obj.last_part, obj.done)
         self.inputs[handle] = obj
         self.feed(stages.ObjectLoaded(handle))
 
@@ -257,7 +258,7 @@ class Node:
             case stages.EmitStopped():
                 self.report(StageStopped(**where))
             case stages.Refuse(_, reason):
-                assert self.state.phase in (stages.Phase.FAULTED, stages.Phase.STOPPING, stages.Phase.STOPPED), reason
+                assert self.state.phase in (Phase.FAULTED, Phase.STOPPING, Phase.STOPPED), reason
 
     def neighbors(self, message: ProvisionStage) -> actors.SetNeighbors:
         senders = {edge.kind: self.sender(edge.edge_id) for edge in message.outbound}
@@ -270,7 +271,7 @@ class Node:
     def report(self, message: ControlMessage) -> None:
         self.world.later(("from", self.index), lambda: self.world.hear(message))
 
-    def compute(self, handle: stages.Handle) -> None:
+    def compute(self, handle: Handle) -> None:
         if not self.alive or self.state.executing != handle:
             return
         obj = self.inputs[handle]

@@ -13,17 +13,15 @@ from ppsmoke.stage.machine import (
     EmitFault,
     Event,
     Failed,
-    Handle,
     ObjectLoaded,
-    Phase,
     ProvisionReceived,
     Refuse,
-    StageState,
     StopReceived,
     WorkerPrepared,
     WorkerReset,
     step,
 )
+from ppsmoke.stage.stage_state import Handle, Phase, StageState
 from tests.samples import (
     ORCHESTRATOR,
     REQUEST,

@@ -17,7 +17,6 @@ from ppsmoke.stage.machine import (
     Failed,
     ObjectLoaded,
     OpenEdges,
-    Phase,
     PrepareWorker,
     ProvisionReceived,
     Refuse,
@@ -29,6 +28,7 @@ from ppsmoke.stage.machine import (
     WorkerReset,
     step,
 )
+from ppsmoke.stage.stage_state import Phase
 from tests.samples import (
     ORCHESTRATOR,
     OTHER_RUN,

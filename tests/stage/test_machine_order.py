@@ -6,18 +6,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from ppsmoke.stage.machine import (
-    Action,
-    ExecuteStep,
-    ForgetRequest,
-    Handle,
-    ObjectLoaded,
-    Phase,
-    ReleaseInput,
-    StageState,
-    StepDone,
-    step,
-)
+from ppsmoke.stage.machine import Action, ExecuteStep, ForgetRequest, ObjectLoaded, ReleaseInput, StepDone, step
+from ppsmoke.stage.stage_state import Handle, Phase, StageState
 from tests.samples import OTHER_REQUEST, REQUEST
 from tests.stage.machines import (
     ACTIVATION,

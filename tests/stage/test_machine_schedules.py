@@ -17,19 +17,17 @@ from ppsmoke.stage.machine import (
     Event,
     ExecuteStep,
     Failed,
-    Handle,
     ObjectLoaded,
-    Phase,
     ProvisionReceived,
     Refuse,
     ReleaseInput,
-    StageState,
     StepDone,
     StopReceived,
     WorkerPrepared,
     WorkerReset,
     step,
 )
+from ppsmoke.stage.stage_state import Handle, Phase, StageState
 from tests.samples import (
     ORCHESTRATOR,
     OTHER_REQUEST,

@@ -20,7 +20,7 @@ from ppsmoke.messages import EdgeKind, Generation, GgufSource
 from ppsmoke.objects import StreamObject
 from ppsmoke.plan import GgufModelPlan, build_plan, inbound_provision, outbound_provision, provision_stage
 from ppsmoke.stage.actor import StageActor, Work
-from ppsmoke.stage.machine import Handle
+from ppsmoke.stage.stage_state import Handle
 from ppsmoke.stage.wiring import Wiring, WiringDeadlines
 from ppsmoke.step_frames import decode_request, hidden_reply
 from ppsmoke.step_socket import StepSocket
