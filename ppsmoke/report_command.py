@@ -39,6 +39,8 @@ def report_command(directory: Path | None, *, as_json: bool, html: Path | None, 
             _write(trace, text)
         elif os.access(place, os.W_OK | os.X_OK):
             _write(place / TRACE, text)
+        else:
+            Terminal().line(f"no {TRACE} was written: {place} may not be written to; --trace FILE puts it elsewhere")
     if as_json:
         print(json.dumps(analysis.as_json(), indent=1), flush=True)
     else:

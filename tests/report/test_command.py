@@ -37,6 +37,19 @@ def test_the_browser_page_alone_leaves_the_trace_in_the_runs_directory(tmp_path:
     assert "traceEvents" in json.loads((bundle / "trace.json").read_text())
 
 
+def test_a_runs_directory_that_may_not_be_written_to_gets_no_trace_and_a_line_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle = make(Recipe()).write(tmp_path / "bundle")
+    monkeypatch.setattr(os, "access", lambda *_: False)  # root may write everywhere
+    assert report_command(bundle, as_json=True, html=tmp_path / "out.html", trace=None) == 0
+    assert not (bundle / "trace.json").exists()
+    said = capsys.readouterr().err
+    assert f"no trace.json was written: {bundle} may not be written to; --trace FILE puts it elsewhere" in " ".join(
+        said.split()
+    )
+
+
 def test_without_a_directory_it_is_the_newest_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
