@@ -58,11 +58,13 @@ class Dated:
 
 @dataclass(frozen=True, slots=True)
 class JournalRecord:
-    """What a journal file tells. `header` None: its first line never reached the disk whole, so nothing was rented."""
+    """What a journal file tells. `header` None: its first line never reached the disk whole, so nothing was rented.
+    `unreadable`: why the file could not be read at all."""
 
     path: Path
     header: RunHeader | None
     entries: tuple[Dated, ...]
+    unreadable: EnvironmentFault | None = None
 
     @property
     def run_id(self) -> str:
@@ -76,7 +78,7 @@ class JournalRecord:
     @property
     def closed(self) -> bool:
         """Everything was verified as gone, or nothing was ever asked for."""
-        closed = True
+        closed = self.unreadable is None
         for dated in self.entries:
             if dated.entry.kind in (Kind.INTENT, Kind.CREATED, Kind.CLOSED):
                 closed = dated.entry.kind is Kind.CLOSED
@@ -146,15 +148,16 @@ class Journal:
         self._torn = False
 
 
-def read_journals(directory: Path) -> list[JournalRecord]:
-    """All journals there, oldest first; an unreadable one raises EnvironmentFault: it may tell of something rented."""
+def read_journals(directory: Path, *, strict: bool = True) -> list[JournalRecord]:
+    """All journals there, oldest first. An unreadable one may tell of something rented: with `strict` it raises
+    EnvironmentFault, else it is among them all the same."""
     try:
         paths = [path for path in directory.iterdir() if path.name.endswith(_SUFFIX)]
     except FileNotFoundError:
         return []
     except OSError as error:
         raise _failure(directory, error) from error
-    records = [read_journal(path) for path in paths]
+    records = [read_journal(path) if strict else _read_if_possible(path) for path in paths]
     return sorted((x for x in records if x is not None), key=lambda x: x.entries[0].at if x.entries else 0.0)
 
 
@@ -175,6 +178,13 @@ def read_journal(path: Path) -> JournalRecord | None:
         elif (dated := _dated(told)) is not None:
             entries.append(dated)
     return JournalRecord(path, header, tuple(entries))
+
+
+def _read_if_possible(path: Path) -> JournalRecord | None:
+    try:
+        return read_journal(path)
+    except EnvironmentFault as error:
+        return JournalRecord(path, None, (), error)
 
 
 def replay(record: JournalRecord, *, now: float, wall: float, times: LeaseTimes) -> tuple[Lease, ...]:

@@ -77,13 +77,15 @@ class TornDown:
     unverified: tuple[Unverified, ...]
 
 
-async def find_leftovers(api: Listing, directory: Path, *, url: str, account: str | None) -> list[LeftRun]:
+async def find_leftovers(
+    api: Listing, directory: Path, *, url: str, account: str | None, strict: bool = True
+) -> list[LeftRun]:
     """All runs of this tool that a journal or the account says may have left something, oldest journal first.
 
     One complete listing. `url`, `account`: whose instances the key shows; a journal of another account proves nothing
-    about these. Raises VastFailed, EnvironmentFault.
+    about these. `strict`: a journal that cannot be read raises EnvironmentFault. Raises VastFailed.
     """
-    records = {record.scope: record for record in read_journals(directory)}
+    records = {record.scope: record for record in read_journals(directory, strict=strict)}
     groups: dict[str, list[Instance]] = {scope: [] for scope, record in records.items() if not record.closed}
     of_id = {entry.entry.instance_id: scope for scope, record in records.items() for entry in record.entries}
     for instance in await api.list_instances():
@@ -115,6 +117,8 @@ def choose(runs: Iterable[LeftRun], *, label: str | None, everything: bool) -> C
             where = f"it was {run.owner.value}"
             if run.record is None:
                 where = "no journal here tells of it"
+            elif run.record.unreadable is not None:
+                where = str(run.record.unreadable)
             elif run.record.header is None:
                 where = f"its journal {run.record.path} is damaged"
             alone.append((mine, f"{where} and it may be in progress; --all or --label {run.scope} ends it"))
@@ -267,10 +271,12 @@ class _Journals:
     def close_what_is_gone(self, at: float) -> None:
         """A run of which nothing may exist any more is closed, whatever became of the others."""
         for scope, path in self._paths:
-            record = read_journal(path)
-            if record is None or replay(record, now=at, wall=at, times=LeaseTimes()) or scope not in self._open:
+            if scope not in self._open:
                 continue
             with suppress(EnvironmentFault):
+                record = read_journal(path)
+                if record is None or replay(record, now=at, wall=at, times=LeaseTimes()):
+                    continue
                 self._open[scope].append(Entry(Kind.CLOSED, reason="teardown"), at=at)
 
     def close(self) -> None:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from ppsmoke.errors import UsageError
+from ppsmoke.errors import EnvironmentFault, UsageError
 from ppsmoke.process_mark import Life
 from ppsmoke.vast.client import VastApi
 from ppsmoke.vast.lease_book import LeaseBook
@@ -45,7 +45,8 @@ async def destroy_leftovers(
     """
     if label is not None:
         label = check_scope(label)
-    choice = choose(await find_leftovers(api, directory, url=url, account=account), label=label, everything=everything)
+    runs = await find_leftovers(api, directory, url=url, account=account, strict=False)
+    choice = choose(runs, label=label, everything=everything)
     found(choice)
     chosen = list(choice.chosen)
     for run in chosen:
@@ -57,6 +58,7 @@ async def destroy_leftovers(
         if may_ask and confirm is not None and await confirm(f"Run {run.scope} is in progress. End it too?"):
             chosen.append(run)
     if not chosen:
+        _refuse_unreadable(choice)
         say("There is nothing to destroy.")
         return _NOTHING
     if not yes and not await _agreed(chosen, confirm):
@@ -68,7 +70,18 @@ async def destroy_leftovers(
     if torn.unverified:
         raise leases_left(torn.unverified, url=url)
     say("Nothing is left of these runs.")
+    _refuse_unreadable(choice)
     return torn
+
+
+def _refuse_unreadable(choice: Choice) -> None:
+    """What could be destroyed was; a journal that nobody can read may tell of more."""
+    for run, _ in choice.left_alone:
+        if run.record is not None and run.record.unreadable is not None:
+            raise EnvironmentFault(
+                f"what run {run.scope} left is not known: {run.record.unreadable}",
+                remedy=f"Mend it and run this again, or give --label {run.scope}: that destroys what is listed of it.",
+            )
 
 
 def _show(run: LeftRun, say: Callable[[str], None], wall: float) -> None:

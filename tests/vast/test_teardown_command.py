@@ -53,6 +53,21 @@ def test_leftovers_are_shown_destroyed_and_verified(tmp_path: Path) -> None:
         assert all(record.closed for record in read_journals(tmp_path / "state" / "pp-smoke-run" / "leases"))
 
 
+def test_a_journal_that_cannot_be_read_keeps_no_other_runs_machine_alive(tmp_path: Path) -> None:
+    with office(tmp_path) as shop:
+        leave(shop)
+        broken, scope = "0b0b" * 8, run_label("0b0b" * 8)
+        other = shop.rent(stage_label(broken, 0, "a"))
+        (tmp_path / "state" / "pp-smoke-run" / "leases" / f"{broken}.jsonl").mkdir()
+        said = shop.run("--teardown", "--yes", "--json")
+        assert said.status == said.json["exit_status"] == 3
+        assert said.json["error"]["message"].startswith(f"what run {scope} left is not known: the journal of rented")
+        assert shop.alive() == {other}, "of which it cannot be known whether its run is in progress"
+        said = shop.run("--teardown", "--yes", "--label", scope)
+        assert said.status == 0, said.err
+        assert shop.alive() == set()
+
+
 def test_nobody_is_asked_where_there_is_no_terminal(tmp_path: Path) -> None:
     with office(tmp_path) as shop:
         instance_id = leave(shop)
