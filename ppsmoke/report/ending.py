@@ -120,9 +120,10 @@ def _last_seen(stage: int, states: Sequence[StateSpan], story: Story, at: float)
 
 def _cut_off(story: Story, states: Sequence[StateSpan]) -> Ending:
     end = story.last_at
-    phase = _phase_name(story, end)
+    span = _phase_at(story, end)
+    phase = span.phase if span is not None else None
     dead = [event for _, event in story.of(MemberSeen) if event.state == "dead" and event.member is not None]
-    where = f", in {phase}" if phase else ""
+    where = f", in {span.title}" if span is not None else ""
     if story.alive:
         sentence = f"the run goes on; its record reaches {seconds(end)}{where}"
         return Ending("still running", None, sentence, None, None, phase)

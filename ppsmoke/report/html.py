@@ -58,7 +58,7 @@ def page_data(story: Story, analysis: Analysis) -> dict[str, Any]:
         "tokens": [_us(moment.at) for moment, _ in story.of(TokenArrived)],
         "token_s": sum(share.mean_s for share in analysis.shares) or None,
         "requests": len(requests),
-        "phases": [{"phase": p.phase, "begin": _us(p.begin), "end": _us(p.end)} for p in analysis.phases],
+        "phases": [{"phase": p.title, "begin": _us(p.begin), "end": _us(p.end)} for p in analysis.phases],
         "stages": [
             {
                 "stage": stage,
@@ -177,7 +177,7 @@ def _tables(a: Analysis) -> Iterable[tuple[str, str, list[str], list[list[str]],
         "Phases",
         "Of the orchestrator",
         ["phase", "from", "took", "deadline", "option"],
-        [[p.phase, seconds(p.begin), seconds(p.seconds), seconds(p.deadline_s), p.option or "-"] for p in a.phases],
+        [[p.title, seconds(p.begin), seconds(p.seconds), seconds(p.deadline_s), p.option or "-"] for p in a.phases],
         {"text": [0, 4]},
     )
     yield (

@@ -79,7 +79,7 @@ def _phases(a: Analysis) -> Iterator[str]:
     rows: list[tuple[str, ...]] = [("phase", "from s", "took s", "deadline")]
     for phase in a.phases:
         limit = f"{phase.deadline_s:g} s {phase.option}".strip() if phase.deadline_s is not None else ""
-        name = f"{phase.phase} (renting)" if a.remote and phase.phase == "Planning" else phase.phase
+        name = f"{phase.title} (renting)" if a.remote and phase.phase == "Planning" else phase.title
         rows.append((name, f"{phase.begin:.2f}", f"{phase.seconds:.2f}", limit))
     if len(rows) > _PHASE_LINES:  # a run that was held for many prompts
         left_out = len(rows) - _PHASE_LINES

@@ -23,6 +23,11 @@ class PhaseSpan:
     def seconds(self) -> float:
         return self.end - self.begin
 
+    @property
+    def title(self) -> str:
+        """As errors, options and tables have it: nothing is planned any more by the time it begins."""
+        return "Boot" if self.phase == "Planning" else self.phase
+
 
 @dataclass(frozen=True, slots=True)
 class StateSpan:

@@ -42,7 +42,7 @@ def _names(a: Analysis) -> Iterator[dict[str, Any]]:
 
 def _orchestrator(story: Story, a: Analysis) -> Iterator[dict[str, Any]]:
     for phase in a.phases:
-        yield _span(_RUN, _PHASES, "phase", phase.phase, phase.begin, phase.end)
+        yield _span(_RUN, _PHASES, "phase", phase.title, phase.begin, phase.end)
     for moment, token in story.of(TokenArrived):
         yield _instant(_RUN, _TOKENS, "token", f"token {token.index}", moment.at, {"token": token.token})
     for path in [*([a.prefill] if a.prefill is not None else []), *a.paths]:

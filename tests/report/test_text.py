@@ -140,7 +140,7 @@ def test_a_path_is_never_broken(tmp_path: Path) -> None:
 
 def test_of_a_rented_run_the_time_that_renting_took_is_called_so(tmp_path: Path) -> None:
     lines = text(make(Recipe(remote=True)), tmp_path / "far").splitlines()
-    assert any(line.startswith("  Planning (renting)") for line in lines)
+    assert any(line.startswith("  Boot (renting)") for line in lines)
     assert any("renting included" in line for line in lines)
     near = text(make(Recipe()), tmp_path / "near")
     assert "renting" not in near
