@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -51,6 +54,17 @@ def test_the_killed_orchestrator_takes_all_with_it(box: Box, phase: str) -> None
     box.wait_gone()
     assert run.end().status == -9
     assert box.logs()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel must wake the node")
+def test_the_killed_orchestrator_takes_a_stopped_node_with_it(box: Box) -> None:
+    run = start_in(box, "decode", MIDDLE)
+    os.kill(run.worker(MIDDLE), signal.SIGSTOP)
+    os.kill(run.node(MIDDLE), signal.SIGSTOP)
+    run.strike(run.process.pid)
+    run.process.wait(NOTICED_S)
+    box.wait_gone()
+    assert run.end().status == -9
 
 
 def test_a_node_killed_before_it_told_its_address(box: Box) -> None:
