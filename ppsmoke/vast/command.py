@@ -244,10 +244,11 @@ class _Attempt:
         try:
             doubt = await ask_for_package(rental.package, rental.index_url)
         except PackageMissing as missing:
-            # A plan rents nothing, and an image of the user's own may bring the program.
-            if not self.command.plan and rental.image == DEFAULT_IMAGE:
+            brings_it = rental.image != DEFAULT_IMAGE  # perhaps
+            if not self.command.plan and not brings_it:
                 raise
-            doubt = missing.what
+            other_way = ", unless the image brings it" if brings_it else "; --ship has them install what runs here"
+            doubt = f"{missing.what}{other_way}"
         finally:
             self.terminal.settle()
         if doubt is not None:

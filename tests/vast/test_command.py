@@ -190,8 +190,9 @@ def test_a_plan_and_an_image_that_may_bring_the_program_are_warned_of_a_package_
         plan = shop.run(*RENT, *elsewhere, "--plan", **NO_KEY)
         assert plan.status == 0, plan.err
         assert plan.err.startswith(warning)
+        assert plan.err.endswith("; --ship has them install what runs here\n")
         own = shop.run(*RENT, *elsewhere, "--image", "mine:1", "--image-gb", "1", "--max-spend", "0.001")
-        own.refused(2, warning, "--max-spend")
+        own.refused(2, warning, "unless the image brings it", "--max-spend")
         assert shop.calls("create") == 0
 
 
