@@ -40,6 +40,9 @@ from ppsmoke.verify import verify_tokens
 
 log = logging.getLogger(__name__)
 
+_processes: list[int] = []
+"""The one in which the network library was first used, once it was."""
+
 
 def run_local(
     *,
@@ -82,6 +85,7 @@ def run_local(
     Call it outside an event loop, or as `await asyncio.to_thread(run_local, ...)`.
     """
     _refuse_inside_a_loop()
+    _refuse_after_a_fork()
     for name, value, low, high in (
         ("max_tokens", max_tokens, 1, 2**31 - 1),
         ("context", context, 1, 2**24),
@@ -131,6 +135,7 @@ def _run(
     prepared = time.monotonic() - began
     check_memory(stage_memories(options), available_memory())
     check_process_limits(command.num_stages)
+    _processes.append(os.getpid())
     options, recorder = begin_records(command, options, log.warning)
     records = RecordedLog(recorder)
     logging.getLogger().addHandler(records)
@@ -167,6 +172,15 @@ def _refuse_inside_a_loop() -> None:
         "run_local was called inside an event loop, which it would hold up",
         remedy="Call it as await asyncio.to_thread(run_local, ...).",
     )
+
+
+def _refuse_after_a_fork() -> None:
+    """The network library's threads do not come along into a forked process, where it would wait for them."""
+    if _processes and _processes[0] != os.getpid():
+        raise UsageError(
+            "run_local was called in a process forked from one that had used it",
+            remedy='Start such processes afresh, as with multiprocessing.get_context("spawn").',
+        )
 
 
 def _open(command: RunCommand) -> Model:

@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
-from ppsmoke import PpError, RunResult, run_local
+from ppsmoke import PpError, RunResult, api, run_local
 from ppsmoke.errors import BadStageCount, UsageError, WorkerFailed
 from ppsmoke.orchestrator.options import Deadlines
 from ppsmoke.run_events import RunBegan, RunEvent, StageIsReady, TokenArrived
@@ -111,6 +111,13 @@ def test_it_works_in_a_thread_beside_an_event_loop() -> None:
         return made
 
     assert asyncio.run(main()).text == stub_text("Say hello", 4, MODEL)
+
+
+def test_in_a_process_forked_from_one_that_used_it_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api, "_processes", [os.getpid() + 1])
+    with pytest.raises(UsageError, match="forked from one that had used it") as caught:
+        run_local(model=MODEL)
+    assert "spawn" in (caught.value.remedy or "")
 
 
 def test_inside_an_event_loop_it_says_how_to_call_it() -> None:
