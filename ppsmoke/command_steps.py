@@ -29,7 +29,7 @@ from ppsmoke.request import Model, fit_to_context
 from ppsmoke.signals import exit_on_signals, ignore_signals
 from ppsmoke.telemetry import export_run
 from ppsmoke.terminal import Terminal, TerminalLog
-from ppsmoke.wording import short_path, shown_model
+from ppsmoke.wording import counted, short_path, shown_model
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,8 +203,7 @@ def summary(result: RunResult) -> str:
     """One line on a run that is done."""
     times = result.times
     if result.answers is not None:
-        count = "1 answer" if result.answers == 1 else f"{result.answers} answers"
-        return f"done  {count}  total {times.total or 0:.1f} s"
+        return f"done  {counted(result.answers, 'answer')}  total {times.total or 0:.1f} s"
     parts = [f"{len(result.tokens)} tokens ({result.finish_reason or 'output closed'})"]
     if times.first_token is not None:
         parts.append(f"first token {times.first_token:.2f} s")

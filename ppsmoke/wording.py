@@ -54,6 +54,11 @@ def one_line(text: str, most: int) -> str:
     return line if len(line) <= most else f"{line[: most - 3]}..."
 
 
+def counted(count: int, what: str) -> str:
+    """'1 machine', '3 machines'"""
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
 def member_name(stage: int | None) -> str:
     """'stage 2'; None stands for the orchestrator."""
     return "orchestrator" if stage is None else f"stage {stage}"

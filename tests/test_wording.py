@@ -7,7 +7,17 @@ from pathlib import Path
 import pytest
 
 from ppsmoke.errors import DeadlineExceeded, UsageError
-from ppsmoke.wording import columns, describe_error, one_line, printable, sentence, short_path, shown_model, wrap
+from ppsmoke.wording import (
+    columns,
+    counted,
+    describe_error,
+    one_line,
+    printable,
+    sentence,
+    short_path,
+    shown_model,
+    wrap,
+)
 
 
 def test_an_error_says_what_happened_what_to_do_and_shows_the_log() -> None:
@@ -78,6 +88,14 @@ def test_of_a_models_path_only_the_files_name_is_shown() -> None:
     assert shown_model("/home/ann/secret-customer/m.gguf") == "m.gguf"
     assert [shown_model(x) for x in ("smollm2:135m", "stub:layers=6", "https://x.y/m.gguf", "")] == [
         *("smollm2:135m", "stub:layers=6", "https://x.y/m.gguf", "")
+    ]
+
+
+def test_counts() -> None:
+    assert [counted(n, "rented machine") for n in (0, 1, 2)] == [
+        "0 rented machines",
+        "1 rented machine",
+        "2 rented machines",
     ]
 
 

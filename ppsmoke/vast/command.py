@@ -57,6 +57,7 @@ from ppsmoke.vast.ship import ship_environment
 from ppsmoke.vast.stage_need import StageNeed, stage_needs
 from ppsmoke.vast.stage_request import DEFAULT_IMAGE, DEFAULT_IMAGE_GB, is_address, is_pinned
 from ppsmoke.vast.teardown import find_leftovers, warning
+from ppsmoke.wording import counted
 
 
 def vastai_command(command: RunCommand, rental: RentalCommand) -> int:
@@ -96,8 +97,7 @@ def vastai_command(command: RunCommand, rental: RentalCommand) -> int:
 
 def _rental_line(rented: RentalReport) -> str:
     count = len({instance["id"] for instance in rented.instances if instance["id"] is not None})
-    machines = "1 machine" if count == 1 else f"{count} machines"
-    return f"rented  {machines}, at most {rented.spent_usd:.4f} USD spent"
+    return f"rented  {counted(count, 'machine')}, at most {rented.spent_usd:.4f} USD spent"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from ppsmoke.vast.records import Instance
+from ppsmoke.wording import printable
 
 
 class Readiness(StrEnum):
@@ -132,5 +133,5 @@ def _failed(instance: Instance, reason: str) -> Verdict:
 
 def _short(status_msg: str) -> str:
     """The text on one line; of a long one the end, where the cause stands."""
-    line = " ".join(status_msg.split())
+    line = " ".join(printable(status_msg).split())
     return line if len(line) <= 160 else "..." + line[-157:]

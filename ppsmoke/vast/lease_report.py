@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ppsmoke.errors import LeasesLeft
 from ppsmoke.vast.lease_records import BookState
 from ppsmoke.vast.place import teardown_words
+from ppsmoke.wording import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +40,8 @@ def unverified(state: BookState) -> tuple[Unverified, ...]:
 def leases_left(left: Sequence[Unverified], *, url: str) -> LeasesLeft:
     """The error of a run that ends with these, rented at `url`; exit status 4."""
     lines = "; ".join(item.describe(url) for item in left)
-    count = "1 rented instance" if len(left) == 1 else f"{len(left)} rented instances"
     return LeasesLeft(
-        f"{count} could not be verified as destroyed: {lines}",
+        f"{counted(len(left), 'rented instance')} could not be verified as destroyed: {lines}",
         remedy="Run the commands above, or destroy them on the instances page of vast.ai; they cost money until then.",
         phase="teardown",
     )

@@ -17,7 +17,7 @@ from ppsmoke.errors import TooFewOffers
 from ppsmoke.vast.prices import run_cost_usd
 from ppsmoke.vast.records import Offer
 from ppsmoke.vast.stage_need import StageNeed
-from ppsmoke.wording import columns
+from ppsmoke.wording import columns, counted
 
 SEARCH_LIMIT = 64
 """The most offers one search was seen to give, whatever it asked for."""
@@ -245,8 +245,7 @@ def too_few_offers(
     hardest = max(needs, key=lambda need: (need.vram_mb, need.disk_gb))
     fit = [o for o in market if all(check.passes(o) for check in checks(wishes, hardest, bad_machines))]
     machines = len({offer.machine_id for offer in fit})
-    where = "1 machine" if machines == 1 else f"{machines} machines"
-    found = f"{len(fit)} fit, on {where}" if fit else "none fits"
+    found = f"{len(fit)} fit, on {counted(machines, 'machine')}" if fit else "none fits"
     who = f"{len(needs)} stages need a machine each" if len(needs) > 1 else f"stage {hardest.stage} needs a machine"
     return TooFewOffers(
         f"{who}, and of the {len(market)} offers looked at {found}{'; nothing was rented' if len(needs) > 1 else ''}",

@@ -33,6 +33,7 @@ from ppsmoke.vast.records import CreateRequest, Instance, Offer
 from ppsmoke.vast.rental_news import RentalNews, WatchedListings
 from ppsmoke.vast.stage_request import NodeTerms, create_request
 from ppsmoke.vast.teardown_watch import torn_down
+from ppsmoke.wording import counted
 
 log = logging.getLogger("ppsmoke.vast")
 
@@ -168,8 +169,7 @@ class RentedNodes:
 
     def describe(self) -> str:
         leases = self.state.leases if self.state is not None else ()
-        count = sum(lease.standing not in FINAL for lease in leases)
-        return "1 rented machine" if count == 1 else f"{count} rented machines"
+        return counted(sum(lease.standing not in FINAL for lease in leases), "rented machine")
 
     async def end(self, grace_s: float, why: PpError | None) -> None:
         """Save the logs, destroy, verify. Comes back when all is verified, or raises LeasesLeft with what is not."""

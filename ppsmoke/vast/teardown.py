@@ -29,7 +29,7 @@ from ppsmoke.vast.lease_report import Unverified
 from ppsmoke.vast.place import teardown_words
 from ppsmoke.vast.prices import spent_usd
 from ppsmoke.vast.records import Instance
-from ppsmoke.wording import columns
+from ppsmoke.wording import columns, counted
 
 _NEVER_MIND_S = 3600.0
 _HEAD = ("instance", "label", "state", "age", "USD/h", "so far")
@@ -185,8 +185,7 @@ def warning(runs: Iterable[LeftRun], wall: float, *, url: str) -> str | None:
     if not instances and not unanswered:
         return None
     price = sum(instance.price_per_hour_usd or 0.0 for instance in instances)
-    count = len(instances) + len(unanswered)
-    what = "1 rented instance" if count == 1 else f"{count} rented instances"
+    what = counted(len(instances) + len(unanswered), "rented instance")
     known = all(run.owner is Life.DEAD for run in left if run.instances)
     more = "" if known else " (some may belong to a run on another machine)"
     return f"earlier runs left {what}, {price:.2f} USD an hour{more}: {teardown_words(url)} shows and destroys them"

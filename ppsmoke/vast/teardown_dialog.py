@@ -14,7 +14,7 @@ from ppsmoke.vast.lease_labels import check_scope
 from ppsmoke.vast.lease_records import LeaseTimes
 from ppsmoke.vast.lease_report import leases_left
 from ppsmoke.vast.teardown import Choice, LeftRun, TornDown, choose, describe, find_leftovers, tear_down
-from ppsmoke.wording import wrap
+from ppsmoke.wording import counted, wrap
 
 _NOTHING = TornDown((), ())
 _WIDTH = 80
@@ -94,5 +94,4 @@ async def _agreed(runs: list[LeftRun], confirm: Callable[[str], Awaitable[bool]]
         raise UsageError("there is no terminal to ask on", remedy="Give --yes to destroy what was shown.")
     instances = [instance for run in runs for instance in run.instances]
     price = sum(instance.price_per_hour_usd or 0.0 for instance in instances)
-    count = "1 instance" if len(instances) == 1 else f"{len(instances)} instances"
-    return await confirm(f"Destroy {count} ({price:.3f} USD an hour)?")
+    return await confirm(f"Destroy {counted(len(instances), 'instance')} ({price:.3f} USD an hour)?")

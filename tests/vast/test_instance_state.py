@@ -85,6 +85,11 @@ def test_running_is_ready_whatever_an_old_message_says() -> None:
     assert judge(replace(sampled("instance_running"), status_msg=message)).readiness is READY
 
 
+def test_a_message_that_a_terminal_would_obey_is_not_passed_on() -> None:
+    exited = replace(sampled("instance_exited"), status_msg="it \x1b[2J broke\r\n")
+    assert judge(exited).reason.endswith("(it [2J broke)")
+
+
 def test_a_row_of_nulls_is_waited_for() -> None:
     assert judge(parse_instance({"id": 5})).readiness is WAIT
 
