@@ -15,13 +15,15 @@ from rich.markup import escape
 
 from ppsmoke.drawable import moves
 from ppsmoke.errors import PpError
-from ppsmoke.run_events import RunBegan, RunEvent, Seen
+from ppsmoke.run_events import ErrorSeen, RunBegan, RunEvent, Seen
 from ppsmoke.wording import describe_error, wrap
 
 if TYPE_CHECKING:
     from rich.status import Status
 
     from ppsmoke.display.live import LiveDisplay, PlainDisplay
+
+_CONNECTIONS = ("ppsmoke.transport.", "ppsmoke.edges.")
 
 
 class _Stderr(Console):
@@ -44,13 +46,14 @@ class Terminal:
     """Lines on stderr, and on a terminal what moves: while a run goes on its display, else one line that says what is
     waited for.
 
-    `quiet` keeps everything but errors away; `debug` adds every detail line.
+    `quiet` keeps everything but errors away; `debug` adds every detail line. `run_failed`: the run that is shown has.
     """
 
     def __init__(self, *, quiet: bool = False, debug: bool = False) -> None:
         self.console = _Stderr()
         self.quiet = quiet
         self.debug = debug
+        self.run_failed = False
         self._status: Status | None = None
         self._live: LiveDisplay | None = None
         self._plain: PlainDisplay | None = None
@@ -145,6 +148,7 @@ class Terminal:
         """
         if seen is not None:
             return
+        self.run_failed = self.run_failed or isinstance(event, ErrorSeen)
         if isinstance(event, RunBegan):
             if not self.quiet and self._live is None and self._plain is None:
                 self._begin(event)
@@ -206,13 +210,19 @@ def _same_place() -> bool:
 
 
 class TerminalLog(logging.Handler):
-    """Warnings of the parts below, and of asyncio, as lines of news; a traceback only with --debug."""
+    """Warnings of the parts below, and of asyncio, as lines of news; a traceback only with --debug.
+
+    What connections do once a run has failed is the failure's shadow: it is in the run's records, and would stand above
+    the reason here.
+    """
 
     def __init__(self, terminal: Terminal) -> None:
         super().__init__(logging.WARNING)
         self._terminal = terminal
 
     def emit(self, record: logging.LogRecord) -> None:
+        if self._terminal.run_failed and not self._terminal.debug and record.name.startswith(_CONNECTIONS):
+            return
         if record.exc_info and self._terminal.debug:
             self._terminal.detail(self.format(record))
         else:

@@ -8,7 +8,7 @@ import pytest
 
 from ppsmoke.drawable import moves
 from ppsmoke.errors import DeadlineExceeded
-from ppsmoke.run_events import PhaseEntered, RunBegan
+from ppsmoke.run_events import ErrorSeen, PhaseEntered, RunBegan
 from ppsmoke.terminal import Terminal, TerminalLog
 
 
@@ -29,6 +29,23 @@ def test_warnings_are_news_and_a_traceback_is_for_debug_alone(
     assert ("refused a link from node 12ab34cd: the join token is wrong" in said) is not quiet
     assert ("a listener failed" in said) is not quiet
     assert ("Traceback" in said) is debug
+
+
+@pytest.mark.parametrize("debug", [False, True])
+def test_what_connections_do_after_a_failure_does_not_stand_above_its_reason(
+    debug: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    terminal = Terminal(debug=debug)
+    logs = [logging.Logger(name) for name in ("ppsmoke.transport.mesh", "ppsmoke.vast.lease")]
+    for log in logs:
+        log.addHandler(TerminalLog(terminal))
+        log.warning("before")
+    terminal.happened(ErrorSeen("stage_died", "stage 1's node was killed by SIGKILL", "", 1))
+    for log in logs:
+        log.warning("the link to stage 1 is given up")
+    said = capsys.readouterr().err
+    assert said.count("before") == 2
+    assert said.count("given up") == (2 if debug else 1), "of the machines that are rented everything is told"
 
 
 def test_debug_shows_where_an_error_was_raised_also_after_it_was_caught(capsys: pytest.CaptureFixture[str]) -> None:
