@@ -12,5 +12,5 @@ def default_cache_dir(env: Mapping[str, str] | None = None) -> Path:
     env = os.environ if env is None else env
     if env.get("PP_SMOKE_CACHE"):
         return Path(env["PP_SMOKE_CACHE"]).expanduser()
-    base = env.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "pp-smoke-run"
+    base = env.get("XDG_CACHE_HOME", "")
+    return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "pp-smoke-run"

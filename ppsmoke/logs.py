@@ -15,8 +15,11 @@ _CHAINED = ("During handling of the above exception", "The above exception was t
 
 
 def state_dir(environ: Mapping[str, str]) -> Path:
-    """`$XDG_STATE_HOME/pp-smoke-run`, else `~/.local/state/pp-smoke-run`."""
-    base = environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
+    """`$XDG_STATE_HOME/pp-smoke-run`, else `~/.local/state/pp-smoke-run`. A relative path counts as not set, as the
+    XDG rules have it: from another directory the journals would not be found."""
+    base = environ.get("XDG_STATE_HOME", "")
+    if not os.path.isabs(base):
+        base = os.path.join(os.path.expanduser("~"), ".local", "state")
     return Path(base) / "pp-smoke-run"
 
 

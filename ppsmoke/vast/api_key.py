@@ -53,7 +53,8 @@ def find_api_key(given: str | None, environ: Mapping[str, str], home: Path) -> A
 
 def key_files(environ: Mapping[str, str], home: Path) -> tuple[Path, ...]:
     """Where the vast.ai command line keeps its key, newest place first."""
-    config = Path(environ["XDG_CONFIG_HOME"]) if environ.get("XDG_CONFIG_HOME") else home / ".config"
+    given = Path(environ.get("XDG_CONFIG_HOME", ""))
+    config = given if given.is_absolute() else home / ".config"
     return (config / "vastai" / "vast_api_key", home / ".vast_api_key")
 
 

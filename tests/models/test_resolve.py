@@ -101,6 +101,7 @@ def test_names_of_parts() -> None:
 def test_where_the_cache_is() -> None:
     assert default_cache_dir({"PP_SMOKE_CACHE": "/x", "XDG_CACHE_HOME": "/y"}) == Path("/x")
     assert default_cache_dir({"XDG_CACHE_HOME": "/y"}) == Path("/y/pp-smoke-run")
+    assert default_cache_dir({"XDG_CACHE_HOME": "y"}) == default_cache_dir({})
     assert default_cache_dir({}) == Path.home() / ".cache" / "pp-smoke-run"
 
 

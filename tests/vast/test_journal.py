@@ -87,6 +87,9 @@ def test_only_the_user_can_read_it(tmp_path: Path) -> None:
 
 def test_journals_lie_beside_the_runs_logs() -> None:
     assert journal_dir({"XDG_STATE_HOME": "/state"}) == Path("/state/pp-smoke-run/leases")
+    home = journal_dir({})
+    assert home.is_absolute()
+    assert journal_dir({"XDG_STATE_HOME": "state"}) == home, "else only this directory would lead to it"
 
 
 def test_each_line_is_synced_before_the_call_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
