@@ -218,9 +218,15 @@ def is_web_address(url: str) -> bool:
 def _checked_url(url: str) -> str:
     if not is_web_address(url):
         remedy = "Correct --vast-url."
-        if "://" not in url:
+        if ":/" not in url and not url.startswith(("http:", "https:")):
             remedy = f"Put http:// in front for a service of this machine (http://{url}), else https://."
         raise UsageError(f"{url!r} is not the address of a web service", remedy=remedy)
+    parts = httpx.URL(url)
+    if parts.userinfo or parts.query or parts.fragment:
+        raise UsageError(
+            f"--vast-url has more than the address of a service, {parts.scheme}://{parts.host}",
+            remedy="Leave out names, passwords and what follows a ? or #; the key is given apart.",
+        )
     if not is_private(url):
         raise UsageError(
             f"{url} is not protected on the way, and the key would be readable", remedy="Use an https address."

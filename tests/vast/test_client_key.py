@@ -80,6 +80,22 @@ def test_an_address_without_its_scheme_is_given_back_with_one() -> None:
     assert "http://127.0.0.1:8080" in (caught.value.remedy or "")
 
 
+@pytest.mark.parametrize(
+    "url", ["https://me:s3cret@x.example", "https://x.example/?a=s3cret", "https://x.example/#s3cret"]
+)
+def test_an_address_is_an_address_and_nothing_more(url: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        VastClient(ApiKey(KEY, "test"), base_url=url)
+    assert "https://x.example" in str(caught.value)
+    assert "s3cret" not in str(caught.value)
+
+
+def test_what_has_the_scheme_alone_is_not_given_back_with_two() -> None:
+    with pytest.raises(UsageError) as caught:
+        VastClient(ApiKey(KEY, "test"), base_url="http:")
+    assert caught.value.remedy == "Correct --vast-url."
+
+
 def test_this_machine_may_be_asked_without_protection() -> None:
     async def run() -> None:
         async with VastClient(ApiKey(KEY, "test"), base_url="http://127.0.0.1:8080/"):
