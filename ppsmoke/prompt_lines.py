@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import queue
 import select
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Generic, TypeVar
@@ -18,6 +20,7 @@ _Read = TypeVar("_Read")
 MOST_BYTES = 1 << 20
 """Of a line. No context takes as much text, and whoever sends no line's end must not fill the memory."""
 _PIECE = 1 << 16
+_HANGUP_S = 0.5
 
 
 class PromptLines(Generic[_Read]):
@@ -59,6 +62,8 @@ class PromptLines(Generic[_Read]):
         try:
             line = self._next_line()
         except OSError as error:
+            if error.errno == errno.EIO:  # the terminal was closed, and the signal that says so is on its way
+                time.sleep(_HANGUP_S)
             raise EnvironmentFault(
                 f"standard input cannot be read: {error.strerror}", phase="waiting for a prompt"
             ) from None

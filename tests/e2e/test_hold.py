@@ -145,6 +145,20 @@ def test_other_signals_are_told_apart_from_that(box: Box, number: signal.Signals
     run.end().failed(status, number.name)
 
 
+def test_a_terminal_that_is_closed_while_a_prompt_is_waited_for_is_a_hangup(box: Box) -> None:
+    ours, theirs = pty.openpty()
+    run = box.start(
+        *("--seed", "--hold", "--model", MODEL, "--debug"),
+        stdin=theirs,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    )
+    os.close(theirs)
+    run.wait_line("-> Idle")
+    time.sleep(0.5)  # by then the thread that reads lines waits for one, and its failure comes before the signal
+    os.close(ours)
+    run.end().failed(129, "interrupted by SIGHUP")
+
+
 def test_ctrl_c_in_an_answer_is_an_interrupt(box: Box) -> None:
     run = held(box, "--max-tokens", "400", "--prompt", "x", model=f"{SLOW},eos_after=3")
     wait_idle(run, 1)
