@@ -26,6 +26,8 @@ pytestmark = pytest.mark.usefixtures("lab_possible")
 _PORT = 4000
 _WAIT_S = 10.0
 _CHECKOUT = Path(__file__).parents[2]
+STAYS = ["sh", "-c", "echo here; exec sleep 600"]
+"""Says so when it runs in its namespace, where `ip` is not at once."""
 
 
 @contextmanager
@@ -177,7 +179,8 @@ def test_what_a_killed_test_leaves_is_gone_when_the_next_lab_begins() -> None:
         "from tests.netlab.link_model import LinkSettings\n"
         "lab = Lab().__enter__()\n"
         "host = lab.host('victim', link=LinkSettings())\n"
-        "child = host.popen(['sleep', '600'], start_new_session=True)\n"
+        f"child = host.popen({STAYS}, start_new_session=True, stdout=subprocess.PIPE)\n"
+        "child.stdout.readline()\n"
         "print(host.namespace, child.pid, flush=True)\n"
         "time.sleep(600)\n"
     )
@@ -196,7 +199,10 @@ def test_what_a_killed_test_leaves_is_gone_when_the_next_lab_begins() -> None:
 def test_at_the_end_of_a_lab_its_processes_are_gone_too() -> None:
     with Lab() as lab:
         host = lab.host("busy")
-        child = host.popen(["sleep", "600"])
+        child = host.popen(STAYS, stdout=subprocess.PIPE)
+        assert child.stdout is not None
+        with child.stdout:
+            assert child.stdout.readline() == b"here\n"
         assert lab.processes() == [child.pid]
     assert child.wait(_WAIT_S) == -signal.SIGKILL
     assert host.namespace not in os.listdir("/run/netns")
