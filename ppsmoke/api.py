@@ -27,7 +27,13 @@ from ppsmoke.messages import Feedback
 from ppsmoke.orchestrator.options import Deadlines, OutputGone, RunOptions
 from ppsmoke.orchestrator.result import RunResult
 from ppsmoke.orchestrator.run import LocalRun
-from ppsmoke.preflight import available_memory, check_announced_model, check_memory, stage_memories
+from ppsmoke.preflight import (
+    available_memory,
+    check_announced_model,
+    check_loopback,
+    check_memory,
+    stage_memories,
+)
 from ppsmoke.process_limits import check_process_limits
 from ppsmoke.request import Model, open_model
 from ppsmoke.run_events import NoteMade, RunEvent, Seen
@@ -135,6 +141,7 @@ def _run(
     prepared = time.monotonic() - began
     check_memory(stage_memories(options), available_memory())
     check_process_limits(command.num_stages)
+    check_loopback()
     _processes.append(os.getpid())
     options, recorder = begin_records(command, options, log.warning)
     records = RecordedLog(recorder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import psutil
 
-from ppsmoke.errors import NotEnoughMemory
+from ppsmoke.errors import EnvironmentFault, NotEnoughMemory
 from ppsmoke.figures import size
 from ppsmoke.gguf_header import TensorTable
 from ppsmoke.messages import EdgeKind
@@ -57,6 +58,24 @@ def check_memory(memories: Sequence[StageMemory], free: int) -> None:
 
 def _stages_to(index: int) -> str:
     return "it needs" if index == 0 else f"stages 0 to {index} need"
+
+
+def check_loopback() -> None:
+    """Raises EnvironmentFault where this machine cannot reach itself, as in a network namespace that nobody set up:
+    its nodes would try until the deadline for joining. Sends nothing."""
+    why = ""
+    for family, address in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
+        try:
+            with socket.socket(family, socket.SOCK_DGRAM) as probe:
+                probe.connect((address, 9))
+        except OSError as error:
+            why = why or error.strerror or str(error)
+        else:
+            return
+    raise EnvironmentFault(
+        f"this machine cannot reach itself at 127.0.0.1 or ::1: {why}",
+        remedy="Bring its loopback interface up: ip link set lo up.",
+    )
 
 
 def available_memory() -> int:

@@ -25,6 +25,7 @@ from ppsmoke.output import RunOutput
 from ppsmoke.preflight import (
     available_memory,
     check_announced_model,
+    check_loopback,
     check_memory,
     describe_plan,
     plan_json,
@@ -57,6 +58,7 @@ def run_command(command: RunCommand) -> int:
             return 0
         check_memory(stage_memories(options), available_memory())
         check_process_limits(command.num_stages)
+        check_loopback()
         if command.relay_urls:
             options = _with_relays(command, options, terminal)
         options, recorder = begin(command, options, terminal)

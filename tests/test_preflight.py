@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import errno
+import socket
 from datetime import datetime
 from pathlib import Path
 
 import pytest
 
 from fixtures.tiny_gguf import write_tiny_gguf
-from ppsmoke.errors import BadStageCount, NotEnoughMemory, PromptTooLong, UsageError
+from ppsmoke.errors import BadStageCount, EnvironmentFault, NotEnoughMemory, PromptTooLong, UsageError
 from ppsmoke.gguf_file import open_gguf
 from ppsmoke.messages import Feedback, Generation
 from ppsmoke.model_facts import read_model_facts
 from ppsmoke.orchestrator.options import RunOptions
-from ppsmoke.preflight import check_announced_model, check_memory, describe_plan, stage_memories
+from ppsmoke.preflight import check_announced_model, check_loopback, check_memory, describe_plan, stage_memories
 from ppsmoke.request import fit_to_context, open_model
 from ppsmoke.stage_memory import StageMemory
 
@@ -103,3 +105,15 @@ def test_a_prompt_longer_than_the_context_is_refused_with_the_context_it_needs()
 def test_an_empty_prompt_is_refused() -> None:
     with pytest.raises(UsageError, match="empty"):
         fit_to_context(0, 64, 20)
+
+
+def test_a_machine_that_cannot_reach_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    check_loopback()
+
+    def unreachable(_probe: socket.socket, _address: object) -> None:
+        raise OSError(errno.ENETUNREACH, "Network is unreachable")
+
+    monkeypatch.setattr(socket.socket, "connect", unreachable)
+    with pytest.raises(EnvironmentFault, match=r"cannot reach itself at 127.0.0.1 or ::1: Network is unreachable") as e:
+        check_loopback()
+    assert "ip link set lo up" in str(e.value.remedy)
