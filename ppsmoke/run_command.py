@@ -58,9 +58,10 @@ def run_command(command: RunCommand) -> int:
             return 0
         check_memory(stage_memories(options), available_memory())
         check_process_limits(command.num_stages)
-        check_loopback()
         if command.relay_urls:
             options = _with_relays(command, options, terminal)
+        else:
+            check_loopback()
         options, recorder = begin(command, options, terminal)
         result = _serve(command, options, terminal, recorder)
         result.times.model = prepared
