@@ -36,6 +36,14 @@ def run_with_signals(work: Coroutine[Any, Any, _Result]) -> _Result:
             loop.hand_back()
 
 
+def ignore_signals_afterwards() -> None:
+    """For work that is run so, where something must be said first: once it has ended, the signals that it took over do
+    nothing, until somebody takes them over again."""
+    loop = asyncio.get_running_loop()
+    if isinstance(loop, _SignalLoop):
+        loop.ignore_afterwards()
+
+
 class _SignalLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         super().__init__()
@@ -51,6 +59,10 @@ class _SignalLoop(asyncio.SelectorEventLoop):
     def remove_signal_handler(self, sig: int) -> bool:
         # In closing it would put the system's default in place of ours.
         return False if self._closing else super().remove_signal_handler(sig)
+
+    def ignore_afterwards(self) -> None:
+        for number in self._taken:
+            self._before[signal.Signals(number)] = lambda _number, _frame: None
 
     def close(self) -> None:
         if self._taken and not self.is_closed():

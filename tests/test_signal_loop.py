@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ppsmoke.signal_loop import run_with_signals
+from ppsmoke.signal_loop import ignore_signals_afterwards, run_with_signals
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -52,6 +52,28 @@ def test_one_that_comes_as_the_loop_closes_goes_to_the_handler_before_it(
     assert run_with_signals(work()) == 7
     assert came_outside == [number]
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_none_comes_through_afterwards_where_the_work_asked_for_that(
+    came_outside: list[int], monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    close = BaseSelectorEventLoop.close
+
+    def close_under_signal(loop: BaseSelectorEventLoop) -> None:
+        close(loop)
+        os.kill(os.getpid(), number)
+
+    async def work() -> int:
+        for each in NUMBERS:
+            asyncio.get_running_loop().add_signal_handler(each, came_outside.append, -1)
+        ignore_signals_afterwards()
+        monkeypatch.setattr(BaseSelectorEventLoop, "close", close_under_signal)
+        return 7
+
+    assert run_with_signals(work()) == 7
+    os.kill(os.getpid(), number)
+    assert came_outside == []
 
 
 def test_one_that_comes_in_the_works_last_moment_goes_to_the_loops_handler(came_outside: list[int]) -> None:

@@ -31,7 +31,7 @@ from ppsmoke.process_mark import Life
 from ppsmoke.relays import check_relay_token, check_relay_url
 from ppsmoke.relays.preflight import choose_relays
 from ppsmoke.request import Model, open_model
-from ppsmoke.signals import ignore_signals
+from ppsmoke.signal_loop import ignore_signals_afterwards
 from ppsmoke.split_naming import part_names
 from ppsmoke.stub_model import is_stub_model
 from ppsmoke.terminal import Terminal
@@ -85,8 +85,6 @@ def vastai_command(command: RunCommand, rental: RentalCommand) -> int:
         if attempt is not None and attempt.result is not None:
             result = attempt.result
         result.error = result.error or error
-    if result.left_behind is not None:
-        ignore_signals()  # until it was named
     rented = attempt.rented if attempt is not None else None
     if rented is not None:
         terminal.settle()
@@ -229,6 +227,8 @@ class _Attempt:
                 return self.result
             finally:
                 self.rented = run.rental
+                if self.result is not None and self.result.left_behind is not None:
+                    ignore_signals_afterwards()  # until it was named
 
     # ---- the package
 

@@ -15,6 +15,7 @@ from typing import Any
 from ppsmoke.errors import LeasesLeft, PpError, VastKeyRejected, VastRequestRefused
 from ppsmoke.interruptible import run_interruptibly
 from ppsmoke.orchestrator.result import error_json
+from ppsmoke.signal_loop import ignore_signals_afterwards
 from ppsmoke.signals import ending_signals, exit_on_signals, ignore_signals, interruption
 from ppsmoke.terminal import Terminal
 from ppsmoke.vast.asking import ask, can_ask
@@ -45,7 +46,7 @@ def teardown_command(
         if work.signals:
             error = interruption(work.signals[0], "teardown")
     except PpError as failure:
-        error = work.left or failure
+        error = failure
     if work.left is not None:
         ignore_signals()
     else:
@@ -82,7 +83,8 @@ class _Teardown:
         try:
             await self._destroy(service, label=label, everything=everything, yes=yes)
         except LeasesLeft as left:
-            self.left = left  # also if a signal has the last word
+            self.left = left
+            ignore_signals_afterwards()  # until it was named
             raise
 
     async def _destroy(self, service: VastService, *, label: str | None, everything: bool, yes: bool) -> None:
