@@ -110,6 +110,10 @@ class Server:
         """One step of the step socket, from its frame to its reply."""
         steps = self._reader.steps
         assert steps is not None
+        steps.send(*self._frame_reply(head, payload))
+
+    def _frame_reply(self, head: memoryview, payload: bytes) -> tuple[bytes, bytes | memoryview]:
+        """(head, payload) of the reply, that of an error too."""
         try:
             engine = self._loaded()
             step = decode_request(head, payload, self._hidden_dim)
@@ -118,17 +122,14 @@ class Server:
             rows, token = self._compute(engine, step)
             done = time.monotonic()
             if step.op is Op.FORWARD_AND_SAMPLE:
-                steps.send(*token_reply(token, began, done))
-            else:
-                data = np.ascontiguousarray(rows, "<f4").data.cast("B")
-                steps.send(hidden_reply(len(data), began, done), data)
+                return token_reply(token, began, done)
+            data = np.ascontiguousarray(rows, "<f4").data.cast("B")
+            return hidden_reply(len(data), began, done), data
         except PpError as error:
-            steps.send(*error_reply(error))
-        except OSError:
-            raise
+            return error_reply(error)
         except Exception as error:
             traceback.print_exc(file=sys.stderr)
-            steps.send(*error_reply(WorkerFailed(f"{type(error).__name__} in the worker: {error}")))
+            return error_reply(WorkerFailed(f"{type(error).__name__} in the worker: {error}"))
 
     def _check(self, op: Op, message: Message) -> None:
         if message.form is Form.BINARY and not self._binary:
