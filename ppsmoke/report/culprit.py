@@ -182,7 +182,7 @@ def _from_medians(story: Story) -> Culprit | None:
 
 def _start(story: Story, states: Sequence[StateSpan]) -> Culprit | None:
     """What the prompt waited for. All wait twice for the last one: until it has joined, until it is ready."""
-    end = story.injected_at
+    end = story.started_at
     joined = joined_at(story)
     ready = {event.stage: moment.at for moment, event in story.of(StageIsReady)}
     if end is None or end <= 0 or not ready:
@@ -193,7 +193,8 @@ def _start(story: Story, states: Sequence[StateSpan]) -> Culprit | None:
     late = max((by for by in (join_by, ready_by) if by is not None), key=lambda by: by[1], default=None)
     if late is None or late[1] < max(_LATE_S, _LATE * end):
         what = f"; the longest step was {longest.doing}, {seconds(longest.seconds)}" if longest else ""
-        return Culprit("start", f"no stage was late: the prompt went in after {seconds(end)}{what}")
+        did = "the prompt went in" if end == story.injected_at else "the chain was ready for a prompt"
+        return Culprit("start", f"no stage was late: {did} after {seconds(end)}{what}")
     stage, behind = late
     verb = "joined" if late is join_by else "was ready"
     until = joined[stage] if late is join_by else ready[stage]

@@ -54,6 +54,7 @@ def page_data(story: Story, analysis: Analysis) -> dict[str, Any]:
         "figures": _figures(analysis),
         "verdict": verdicts(analysis),
         "end": max(story.last_at, analysis.total_s),
+        "started": story.started_at,
         "prompt": story.injected_at,
         "tokens": [_us(moment.at) for moment, _ in story.of(TokenArrived)],
         "token_s": sum(share.mean_s for share in analysis.shares) or None,

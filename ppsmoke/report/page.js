@@ -256,7 +256,7 @@ const describe = (row, span) => row.name + ": " + span.text + ", "
 
 const prompt = data.prompt, tokens = data.tokens;
 const views = [["Whole run", () => show(0, END)]];
-if (prompt !== null) views.push(["Start", () => show(0, prompt)]);
+if (data.started !== null) views.push(["Start", () => show(0, data.started)]);
 if (prompt !== null && tokens.length) views.push(["Prompt", () => show(prompt, tokens[0])]);
 if (tokens.length > 1) {
   views.push(["Tokens", () => show(tokens[0], tokens[tokens.length - 1])]);

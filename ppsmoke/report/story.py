@@ -11,6 +11,7 @@ from ppsmoke.bundle.reader import Bundle, Recorded
 from ppsmoke.report.records import MOST_STAGES, well_formed
 from ppsmoke.run_events import (
     ErrorSeen,
+    PhaseEntered,
     PromptInjected,
     RunBegan,
     RunEnded,
@@ -148,6 +149,12 @@ class Story:
     def injected_at(self) -> float | None:
         """When the first prompt went in."""
         return next((moment.at for moment, _ in self.of(PromptInjected)), None)
+
+    @property
+    def started_at(self) -> float | None:
+        """When the start was over: the first prompt went in, or a held run began to wait for one."""
+        idle = (moment.at for moment, event in self.of(PhaseEntered) if event.phase == "Idle")
+        return min([at for at in (self.injected_at, next(idle, None)) if at is not None], default=None)
 
     def arrivals(self) -> dict[tuple[str, int], float]:
         """When the orchestrator had each token, by request and index."""

@@ -17,6 +17,7 @@ from ppsmoke.run_events import (
     ErrorSeen,
     MemberSeen,
     PathChanged,
+    PhaseEntered,
     RecordsDropped,
     StageDoing,
     StagePace,
@@ -198,6 +199,19 @@ def test_a_slow_download_bounds_the_start(tmp_path: Path) -> None:
 def test_a_member_that_came_late_bounds_the_start(tmp_path: Path) -> None:
     found = about(analysed(make(Recipe(join={1: 7.0})), tmp_path), "start")
     assert found.sentence == "stage 1 joined last, 6.5 s after all others: it was starting for 6.9 s"
+
+
+def test_the_wait_of_a_held_run_for_its_prompt_is_no_part_of_its_start(tmp_path: Path) -> None:
+    recipe = Recipe()
+    made = begin(recipe)
+    ready_at = prepare(recipe, made)
+    for stage in range(recipe.stages):
+        made.add(ready_at - 0.1, StageDoing(stage, StageState.LINKING))
+    made.add(ready_at, PhaseEntered("Idle"))
+    serve(recipe, made, ready_at + 20.0)
+    found = about(analysed(made, tmp_path), "start")
+    assert found.sentence.startswith("no stage was late: the chain was ready for a prompt after 1.0 s; the longest")
+    assert "20" not in found.sentence
 
 
 def test_a_start_in_which_nobody_was_late(tmp_path: Path) -> None:
