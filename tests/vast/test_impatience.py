@@ -1,4 +1,4 @@
-"""Ctrl-C again and again, faster than anything can be written: what may still cost money is named all the same."""
+"""A signal again and again, faster than anything can be written: what may still cost money is named all the same."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GAP_S = 0.02
 
 
 def hammered(shop: Office, call: str, *arguments: str) -> Said:
-    """SIGINT without end from the first call of a kind on."""
+    """SIGTERM without end from the first call of a kind on; a job in the background would ignore SIGINT."""
     heard = shop.hears(call)
     process = subprocess.Popen(
         shop.arguments(*arguments),
@@ -32,7 +32,7 @@ def hammered(shop: Office, call: str, *arguments: str) -> Said:
     def strike() -> None:
         heard.wait(PATIENCE_S)
         while not ended.wait(GAP_S):
-            os.kill(process.pid, signal.SIGINT)  # not waited for yet, so the id is still its own
+            os.kill(process.pid, signal.SIGTERM)  # not waited for yet, so the id is still its own
 
     hammer = threading.Thread(target=strike)
     with process:
