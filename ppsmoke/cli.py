@@ -445,7 +445,9 @@ def doctor(
 def report(
     directory: Annotated[
         Path | None,
-        typer.Argument(metavar="DIR", help="The directory that a run left; default: that of the newest run."),
+        typer.Argument(
+            metavar="DIR", help="The directory that a run left, or its id as it printed it; default: the newest run's."
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The analysis as one JSON object on stdout.")] = False,
     html: Annotated[

@@ -28,6 +28,7 @@ from ppsmoke.held_runs import (
 )
 from ppsmoke.orchestrator.result import error_json
 from ppsmoke.process_mark import Life, life
+from ppsmoke.run_ids import is_run_id, only_run
 from ppsmoke.terminal import Terminal
 from ppsmoke.transport.hello import PROTOCOL_VERSION
 from ppsmoke.vast.lease_labels import in_scope, run_label
@@ -58,6 +59,9 @@ def choose(runs: Iterable[HeldRun], label: str | None) -> HeldRun:
     """The one run that is meant. Raises UsageError. Pure."""
     labels = {run_label(run.run_id): run for run in runs}
     meant = [run for name, run in labels.items() if label is None or in_scope(label, name)]
+    if label is not None and is_run_id(label):
+        one = only_run(label, (run.run_id for run in labels.values()))
+        meant = [run for run in labels.values() if run.run_id == one]
     if len(meant) == 1:
         return meant[0]
     if not meant:

@@ -6,7 +6,7 @@ import json
 import os
 from pathlib import Path
 
-from ppsmoke.bundle.folder import run_folders
+from ppsmoke.bundle.folder import folder_of_run, run_folders
 from ppsmoke.bundle.names import ENVIRONMENT, TRACE
 from ppsmoke.errors import EnvironmentFault, UsageError
 from ppsmoke.logs import state_dir
@@ -16,19 +16,21 @@ from ppsmoke.report.html import html_page
 from ppsmoke.report.source import read_story
 from ppsmoke.report.text import page
 from ppsmoke.report.trace import trace_json
+from ppsmoke.run_ids import is_run_id
 from ppsmoke.terminal import Terminal
 
 
 def report_command(directory: Path | None, *, as_json: bool, html: Path | None, trace: Path | None) -> int:
     """Print the page of text (or the analysis as one object), and write the files that are asked for.
 
-    Without a directory it is the newest run's in the usual place. With the page for a browser, and no other place for
+    Without a directory it is the newest run's in the usual place; in place of one a run's id may stand, as it printed
+    it. With the page for a browser, and no other place for
     the trace, the trace goes into the run's directory, if that may be written to.
 
     Raises UsageError where there is no directory and for one that is no run's, EnvironmentFault where a file cannot be
     written.
     """
-    place = directory if directory is not None else _newest()
+    place = _newest() if directory is None else _named(directory)
     story = read_story(place)
     analysis = analyse(story)
     if html is not None:
@@ -46,6 +48,12 @@ def report_command(directory: Path | None, *, as_json: bool, html: Path | None, 
     else:
         print("\n".join(page(analysis)), flush=True)
     return 0
+
+
+def _named(directory: Path) -> Path:
+    return (
+        folder_of_run(str(directory), os.environ) if is_run_id(str(directory)) and not directory.exists() else directory
+    )
 
 
 def _newest() -> Path:

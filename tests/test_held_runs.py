@@ -146,6 +146,13 @@ def test_one_run_is_meant_or_the_user_is_asked_to_say_which() -> None:
     label = "pp-smoke-abababababab"
     assert choose([RUN], None) is RUN
     assert choose([RUN, OTHER], label) is RUN
+    assert choose([RUN, OTHER], RUN.run_id[:8]) is RUN
+    with pytest.raises(UsageError, match="no run 00000000 is held by this user"):
+        choose([RUN, OTHER], "00000000")
+    twin = replace(RUN, run_id=f"{RUN.run_id[:9]}{'0' * 23}")
+    with pytest.raises(UsageError, match="2 runs' ids begin with abababab: abababab"):
+        choose([RUN, twin], "abababab")
+    assert choose([RUN, twin], RUN.run_id[:12]) is RUN
     with pytest.raises(UsageError, match="no run is held by this user"):
         choose([], None)
     with pytest.raises(UsageError, match=f"2 runs are held here: {label}, pp-smoke-cdcdcdcdcdcd"):

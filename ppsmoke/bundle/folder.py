@@ -13,6 +13,7 @@ from pathlib import Path
 
 from ppsmoke.errors import EnvironmentFault, PpError, UsageError
 from ppsmoke.logs import state_dir
+from ppsmoke.run_ids import only_run
 
 KEPT_RUNS = 20
 KEPT_S = 24 * 3600.0
@@ -99,6 +100,18 @@ def _check_alone(folder: RunFolder) -> None:
 def run_folders(environ: Mapping[str, str]) -> list[Path]:
     """The directories that runs of this user left without being told where, in no order."""
     return [*_runs_in(state_dir(environ) / "runs"), *_temporary_runs()]
+
+
+def folder_of_run(given: str, environ: Mapping[str, str]) -> Path:
+    """The directory of the run whose id begins with these digits. Raises UsageError where it is not one."""
+    folders = {path.name.removeprefix(_TEMPORARY): path for path in run_folders(environ)}
+    found = only_run(given, folders)
+    if found is None:
+        raise UsageError(
+            f"no run whose id begins with {given} has left a directory in {state_dir(environ) / 'runs'}",
+            remedy="Give the directory: what --log-dir said, or the run printed.",
+        )
+    return folders[found]
 
 
 def _made(path: Path, *, otherwise: str = "") -> RunFolder:

@@ -145,7 +145,10 @@ Replacements = Annotated[
     ),
 ]
 Label = Annotated[
-    str | None, option("--label", metavar="L", panel=RARE_PANEL, text="With --teardown or --redeploy: this run only.")
+    str | None,
+    option(
+        "--label", metavar="L", panel=RARE_PANEL, text="With --teardown or --redeploy: this run only; its id will do."
+    ),
 ]
 Everything = Annotated[
     bool, flag("--all", panel=RARE_PANEL, text="With --teardown: also runs of other machines. Of this tool only.")

@@ -6,8 +6,10 @@ The prefix finds everything of this tool, the run's part everything of a run, th
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from ppsmoke.errors import UsageError
+from ppsmoke.run_ids import is_run_id, only_run
 
 PREFIX = "pp-smoke"
 _LABEL = re.compile(rf"{PREFIX}-([0-9a-f]{{12}})-(\d{{1,4}})-([0-9a-z]+)")
@@ -47,11 +49,22 @@ def in_scope(label: str | None, scope: str) -> bool:
 
 
 def check_scope(scope: str) -> str:
-    """What a user gave as `--label`: at least a run's part. Raises UsageError: a shorter one could hit other runs."""
+    """What a user gave as `--label`: at least a run's part, or its id. Raises UsageError: a shorter one could hit other
+    runs."""
     scope = scope.rstrip("-")
-    if not re.fullmatch(rf"{PREFIX}-[0-9a-f]{{{_RUN_PART}}}(-\d{{1,4}}(-[0-9a-z]+)?)?", scope):
+    if not is_run_id(scope) and not re.fullmatch(rf"{PREFIX}-[0-9a-f]{{{_RUN_PART}}}(-\d{{1,4}}(-[0-9a-z]+)?)?", scope):
         raise UsageError(
             f"--label {scope!r} is not the label of a run or of an instance of this tool",
-            remedy=f"Give {PREFIX}-<run> or a whole label, as --teardown shows them; --all takes every run's.",
+            remedy=f"Give {PREFIX}-<run> or a whole label, as --teardown shows them, or the run's id as it printed it; "
+            "--all takes every run's.",
         )
     return scope
+
+
+def scope_of_id(scope: str, run_labels: Iterable[str]) -> str:
+    """Of a run's id, or its first digits, the label among `run_labels` that is meant; what else `check_scope` lets pass
+    stays, and so does an id of which there is no label. Raises UsageError where several are meant."""
+    if not is_run_id(scope):
+        return scope
+    found = only_run(scope, (label.removeprefix(f"{PREFIX}-") for label in run_labels))
+    return scope if found is None else f"{PREFIX}-{found}"

@@ -10,7 +10,7 @@ from ppsmoke.errors import EnvironmentFault, UsageError
 from ppsmoke.process_mark import Life
 from ppsmoke.vast.client import VastApi
 from ppsmoke.vast.lease_book import LeaseBook
-from ppsmoke.vast.lease_labels import check_scope
+from ppsmoke.vast.lease_labels import check_scope, scope_of_id
 from ppsmoke.vast.lease_records import LeaseTimes
 from ppsmoke.vast.lease_report import leases_left
 from ppsmoke.vast.teardown import Choice, LeftRun, TornDown, choose, describe, find_leftovers, tear_down
@@ -40,12 +40,15 @@ async def destroy_leftovers(
     the time that ages are reckoned by; `opened` gets the book, for the signals; `found` what there is, before a
     question.
 
-    Raises UsageError for a label that is too wide, or when nobody can be asked; LeasesLeft for what could not be
-    verified; VastFailed and EnvironmentFault when it cannot be found out what is left.
+    Raises UsageError for a label that is too wide, for digits with which several runs' ids begin, or when nobody can be
+    asked; LeasesLeft for what could not be verified; VastFailed and EnvironmentFault when it cannot be found out what
+    is left.
     """
     if label is not None:
         label = check_scope(label)
     runs = await find_leftovers(api, directory, url=url, account=account, strict=False)
+    if label is not None:
+        label = scope_of_id(label, (run.scope for run in runs))
     choice = choose(runs, label=label, everything=everything)
     found(choice)
     chosen = list(choice.chosen)
@@ -59,7 +62,7 @@ async def destroy_leftovers(
             chosen.append(run)
     if not chosen:
         _refuse_unreadable(choice)
-        say("There is nothing to destroy.")
+        say(f"There is nothing to destroy{f' of {label}' if label is not None else ''}.")
         return _NOTHING
     if not yes and not await _agreed(chosen, confirm):
         say("Nothing was destroyed.")

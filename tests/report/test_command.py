@@ -66,6 +66,22 @@ def test_without_a_directory_it_is_the_newest_run(
     assert "  3 stages  " in capsys.readouterr().out.splitlines()[0]
 
 
+def test_a_run_may_be_named_by_the_id_that_it_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    runs = tmp_path / "pp-smoke-run" / "runs"
+    for stages, run_id in ((2, "01234567" * 4), (3, "01234567" + "0" * 24), (4, "89abcdef" * 4)):
+        make(Recipe(stages=stages)).write(runs / run_id)
+    assert report_command(Path("89abcdef"), as_json=False, html=None, trace=None) == 0
+    assert "  4 stages  " in capsys.readouterr().out.splitlines()[0]
+    with pytest.raises(UsageError, match="2 runs' ids begin with 01234567: 0123456700"):
+        report_command(Path("01234567"), as_json=False, html=None, trace=None)
+    with pytest.raises(UsageError, match="no run whose id begins with 76543210 has left a directory in"):
+        report_command(Path("76543210"), as_json=False, html=None, trace=None)
+
+
 def test_a_directory_without_a_run_is_refused(tmp_path: Path) -> None:
     done = run_cli(environment(tmp_path), "report", str(tmp_path / "nothing"))
     assert done.returncode == 2

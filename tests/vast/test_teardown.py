@@ -20,7 +20,7 @@ from ppsmoke.vast.client import VastClient
 from ppsmoke.vast.journal import Journal, read_journals
 from ppsmoke.vast.lease_book import LeaseBook
 from ppsmoke.vast.lease_events import Entry, Kind
-from ppsmoke.vast.lease_labels import check_scope, in_scope, is_ours, run_label, stage_label
+from ppsmoke.vast.lease_labels import check_scope, in_scope, is_ours, run_label, scope_of_id, stage_label
 from ppsmoke.vast.lease_owner import header_of_this_process
 from ppsmoke.vast.teardown import Choice, LeftRun, TornDown, choose, describe, find_leftovers, tear_down, warning
 from ppsmoke.vast.teardown_dialog import destroy_leftovers
@@ -437,6 +437,20 @@ def test_nothing_is_destroyed_without_a_yes(tmp_path: Path) -> None:
     scenario(tmp_path, body)
 
 
+def test_a_run_is_destroyed_by_the_id_that_it_printed(tmp_path: Path) -> None:
+    async def body(left: Left) -> None:
+        instance_id = left.rent(label(0))
+        left.journal(intent(0), created(instance_id))
+        nothing = Dialog(left)
+        await nothing.run(label="0" * 8, yes=True)
+        assert nothing.said == ["There is nothing to destroy of 00000000."]
+        assert left.alive() == {instance_id}
+        await Dialog(left).run(label=RUN_ID[:8], yes=True)
+        assert left.alive() == set()
+
+    scenario(tmp_path, body)
+
+
 def test_yes_is_enough_without_a_terminal(tmp_path: Path) -> None:
     async def body(left: Left) -> None:
         left.journal(intent(0), created(left.rent(label(0))))
@@ -495,13 +509,24 @@ def test_labels_of_this_tool_are_told_from_others() -> None:
     assert not in_scope(None, SCOPE)
 
 
+def test_a_run_is_meant_by_the_first_digits_of_its_id_where_no_other_is() -> None:
+    one, other = "0123456789abcdef" * 2, "0123456789ff" + "0" * 20
+    for given in (one, one[:8], one[:12]):
+        assert scope_of_id(given, [run_label(one), SCOPE]) == run_label(one)
+    assert scope_of_id(one[:12], [run_label(one), run_label(other)]) == run_label(one)
+    assert scope_of_id("0" * 8, [SCOPE]) == "0" * 8
+    assert scope_of_id(label(1), [SCOPE]) == label(1)
+    with pytest.raises(UsageError, match="2 runs' ids begin with 01234567: 0123456789ab, 0123456789ff"):
+        scope_of_id(one[:8], [run_label(one), run_label(other)])
+
+
 @pytest.mark.parametrize("given", ["", "pp-smoke", "pp-smoke-", "pp-smoke-5eed", "notebook", f"{SCOPE}*", f"x-{SCOPE}"])
 def test_a_label_that_could_hit_other_runs_is_refused(given: str) -> None:
     with pytest.raises(UsageError, match="--label"):
         check_scope(given)
 
 
-@pytest.mark.parametrize("given", [SCOPE, f"{SCOPE}-", f"{SCOPE}-3", label(3, "k2q8")])
+@pytest.mark.parametrize("given", [SCOPE, f"{SCOPE}-", f"{SCOPE}-3", label(3, "k2q8"), RUN_ID, RUN_ID[:8]])
 def test_a_label_of_a_run_or_an_instance_is_taken(given: str) -> None:
     assert check_scope(given) == given.rstrip("-")
 
