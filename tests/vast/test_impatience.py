@@ -13,7 +13,7 @@ from tests.vast.commanding import STUB, Office, Said, office
 from tests.vast.test_teardown_command import leave
 
 NOTHING_IS_DESTROYED = "destroy:*=lies"
-GAP_S = 0.02
+GAP_S = 0.003
 
 
 def hammered(shop: Office, call: str, *arguments: str) -> Said:
