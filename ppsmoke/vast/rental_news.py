@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
@@ -13,6 +15,10 @@ from ppsmoke.vast.instance_state import judge
 from ppsmoke.vast.lease_events import Entry, Kind
 from ppsmoke.vast.records import CreateRequest, Instance, Offer
 from ppsmoke.vast.teardown import label_of
+
+log = logging.getLogger("ppsmoke.vast")
+
+_UNANSWERED_S = 20.0
 
 
 class RentalNews:
@@ -26,6 +32,7 @@ class RentalNews:
         self._offer_of: dict[str, int] = {}
         self._instance_of: dict[str, int] = {}
         self._awaited: dict[str, int] = {}  # the stage of each label
+        self._unanswered: dict[str, str] = {}  # labels whose create call takes long, in words
 
     def listed(self, instances: Iterable[Instance]) -> None:
         """What a listing shows of the machines that are awaited."""
@@ -33,6 +40,16 @@ class RentalNews:
             stage = self._awaited.get(label_of(instance))
             if stage is not None:
                 self._news.node_state(stage, judge(instance).reason, StageState.STARTING)
+
+    def unanswered(self, label: str, after_s: float) -> None:
+        """A create call has come to nothing yet, neither an instance nor a refusal."""
+        stage = self._awaited.get(label)
+        if stage is None:
+            return
+        self._unanswered[label] = f"no clear answer to its create call within {after_s:g} s"
+        self._news.node_state(stage, self._unanswered[label], StageState.RENTING)
+        said = f"the create call has had no clear answer for {after_s:g} s"
+        self._view.line(f"stage {stage}: {said}; if it rented, the listing will show it")
 
     def entry(self, entry: Entry) -> None:
         """Something was asked for, or has happened."""
@@ -89,6 +106,8 @@ class RentalNews:
         return f", {offer.gpu_name}, {offer.location or '-'}, {offer.price_per_hour_usd:.3f} USD an hour"
 
     def _doing(self, entry: Entry, doing: str, state: StageState = StageState.RENTING) -> None:
+        if state is StageState.RENTING and (why := self._unanswered.get(entry.label or "")) is not None:
+            doing = f"{doing}; {why}"
         if entry.stage is not None and entry.stage >= 0:
             self._news.node_state(entry.stage, doing, state)
 
@@ -99,14 +118,20 @@ def _detail(entry: Entry) -> str:
 
 
 class WatchedListings:
-    """The API as it is (see VastApi), with somebody who looks at every listing that comes."""
+    """The API as it is (see VastApi), with somebody who looks at listings that come and creates that do not."""
 
-    def __init__(self, api: VastApi, news: RentalNews) -> None:
+    def __init__(self, api: VastApi, news: RentalNews, unanswered_s: float = _UNANSWERED_S) -> None:
+        """A create call that has not come back after `unanswered_s` is told."""
         self._api = api
         self._news = news
+        self._unanswered_s = unanswered_s
 
     async def create(self, offer_id: int, request: CreateRequest) -> int:
-        return await self._api.create(offer_id, request)
+        telling = asyncio.get_running_loop().call_later(self._unanswered_s, self._tell_unanswered, request.label)
+        try:
+            return await self._api.create(offer_id, request)
+        finally:
+            telling.cancel()
 
     async def list_instances(
         self, *, labels: Sequence[str] | None = None, patience_s: float | None = None
@@ -127,3 +152,9 @@ class WatchedListings:
         self, instance_id: int, *, daemon: bool = False, tail: int = 1000, patience_s: float | None = None
     ) -> str:
         return await self._api.instance_logs(instance_id, daemon=daemon, tail=tail, patience_s=patience_s)
+
+    def _tell_unanswered(self, label: str) -> None:
+        try:
+            self._news.unanswered(label, self._unanswered_s)
+        except Exception:  # what is told cannot hold up the call
+            log.exception("news of a create call could not be told")

@@ -1,0 +1,78 @@
+"""What the lease book's entries are to the user."""
+
+from __future__ import annotations
+
+import asyncio
+
+from ppsmoke.errors import PpError
+from ppsmoke.run_events import StageState
+from ppsmoke.vast.lease_events import Entry, Kind
+from ppsmoke.vast.records import CreateRequest
+from ppsmoke.vast.rental_news import RentalNews, WatchedListings
+from tests.vast.rented import Watcher
+
+LABEL = "pp-smoke-x-1-n"
+
+
+class StageNews:
+    """What the run hears of its stages, in order."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[int, str, StageState]] = []
+
+    def node_state(self, stage: int, doing: str, state: StageState = StageState.RENTING) -> None:
+        self.told.append((stage, doing, state))
+
+    def renting_began(self) -> None: ...
+
+    def node_ended(self, stage: int, error: PpError) -> None: ...
+
+    def source_failed(self, error: PpError) -> None: ...
+
+
+def intent(label: str = LABEL) -> Entry:
+    return Entry(Kind.INTENT, label=label, stage=1, offer_id=7)
+
+
+def test_a_create_call_that_is_not_answered_is_told_and_stays_known_as_the_cause() -> None:
+    was_told = asyncio.Event()
+    view, stages = Watcher(on_news=lambda text: was_told.set() if "create call" in text else None), StageNews()
+    told = RentalNews(view, stages, {})
+
+    class Slow:
+        """Answers when it was told that it did not."""
+
+        async def create(self, offer_id: int, request: CreateRequest) -> int:
+            await asyncio.wait_for(was_told.wait(), 30.0)
+            return 42
+
+    async def scenario() -> int:
+        told.entry(intent())
+        request = CreateRequest(LABEL, "image", 10.0, "", {})
+        return await WatchedListings(Slow(), told, unanswered_s=0.01).create(7, request)
+
+    assert asyncio.run(scenario()) == 42
+    assert view.lines == [
+        "stage 1: the create call has had no clear answer for 0.01 s; if it rented, the listing will show it"
+    ]
+    told.entry(Entry(Kind.CREATED, label=LABEL, stage=1, instance_id=42))
+    cause = "no clear answer to its create call within 0.01 s"
+    assert [doing for _, doing, _ in stages.told] == ["being rented", cause, f"being set up; {cause}"]
+
+
+def test_a_create_call_that_is_answered_is_not_spoken_of() -> None:
+    view, stages = Watcher(), StageNews()
+    told = RentalNews(view, stages, {})
+
+    class Prompt:
+        async def create(self, offer_id: int, request: CreateRequest) -> int:
+            return 42
+
+    async def scenario() -> None:
+        told.entry(intent())
+        request = CreateRequest(LABEL, "image", 10.0, "", {})
+        await WatchedListings(Prompt(), told, unanswered_s=0.01).create(7, request)
+        await asyncio.sleep(0.05)
+
+    asyncio.run(scenario())
+    assert view.lines == []
