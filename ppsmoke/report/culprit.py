@@ -14,7 +14,7 @@ from ppsmoke.figures import percent, seconds, span
 from ppsmoke.report.critical_path import HOP_PARTS, Place, Share
 from ppsmoke.report.story import Story
 from ppsmoke.report.timeline import StateSpan, joined_at
-from ppsmoke.run_events import EdgeMeasured, StageIsReady, StageState, TokenArrived
+from ppsmoke.run_events import EdgeMeasured, StageDoing, StageIsReady, StageState, TokenArrived
 
 _EXCESS = 0.1  # of the whole, over the median of the others: less is no culprit
 _LATE = 0.2  # of the start
@@ -181,7 +181,8 @@ def _from_medians(story: Story) -> Culprit | None:
 
 
 def _start(story: Story, states: Sequence[StateSpan]) -> Culprit | None:
-    """What the prompt waited for. All wait twice for the last one: until it has joined, until it is ready."""
+    """What the prompt waited for. All wait for the last one until it has joined, until it is ready; on rented machines
+    also until the service says that it runs."""
     end = story.started_at
     joined = joined_at(story)
     ready = {event.stage: moment.at for moment, event in story.of(StageIsReady)}
@@ -189,15 +190,20 @@ def _start(story: Story, states: Sequence[StateSpan]) -> Culprit | None:
         return None
     join_by = _late(joined, 0.0)
     ready_by = _late(ready, max(joined.values(), default=0.0))
+    running = _running(story, end) if story.began is not None and story.began.remote else {}
+    running_by = _late(running, max(joined.values(), default=0.0))
     longest = _longest(states, max(ready, key=lambda stage: ready[stage]), end)
-    late = max((by for by in (join_by, ready_by) if by is not None), key=lambda by: by[1], default=None)
+    late = max((by for by in (join_by, running_by, ready_by) if by is not None), key=lambda by: by[1], default=None)
     if late is None or late[1] < max(_LATE_S, _LATE * end):
         what = f"; the longest step was {longest.doing}, {seconds(longest.seconds)}" if longest else ""
         did = "the prompt went in" if end == story.injected_at else "the chain was ready for a prompt"
         return Culprit("start", f"no stage was late: {did} after {seconds(end)}{what}")
     stage, behind = late
-    verb = "joined" if late is join_by else "was ready"
-    until = joined[stage] if late is join_by else ready[stage]
+    verb, until = "was ready", ready[stage]
+    if late is join_by:
+        verb, until = "joined", joined[stage]
+    elif late is running_by:
+        verb, until = "was known to run", running[stage]
     cause = _longest(states, stage, until)
     why = ""
     if cause is not None:
@@ -209,6 +215,15 @@ def _start(story: Story, states: Sequence[StateSpan]) -> Culprit | None:
         Place(stage, stage),
         behind / end,
     )
+
+
+def _running(story: Story, end: float) -> dict[int, float]:
+    """When the last word about each stage's machine, rather than from its node, came."""
+    return {
+        event.stage: moment.at
+        for moment, event in story.of(StageDoing)
+        if event.state in (StageState.RENTING, StageState.STARTING) and moment.at <= end
+    }
 
 
 def _late(at: dict[int, float], not_before: float) -> tuple[int, float] | None:

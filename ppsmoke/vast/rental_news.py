@@ -37,9 +37,12 @@ class RentalNews:
     def listed(self, instances: Iterable[Instance]) -> None:
         """What a listing shows of the machines that are awaited."""
         for instance in instances:
-            stage = self._awaited.get(label_of(instance))
-            if stage is not None:
-                self._news.node_state(stage, judge(instance).reason, StageState.STARTING)
+            label = label_of(instance)
+            stage, doing = self._awaited.get(label), judge(instance).reason
+            if stage is not None and label in self._unanswered:
+                self._news.node_state(stage, f"{doing}; {self._unanswered[label]}", StageState.RENTING)
+            elif stage is not None:
+                self._news.node_state(stage, doing, StageState.STARTING)
 
     def unanswered(self, label: str, after_s: float) -> None:
         """A create call has come to nothing yet, neither an instance nor a refusal."""
@@ -84,6 +87,7 @@ class RentalNews:
                 self._doing(entry, "looked for")
                 return f"{where}: whether it was rented is not known ({entry.reason}); the list of instances will tell"
             case Kind.RUNNING:
+                self._unanswered.pop(entry.label or "", None)
                 self._doing(entry, "starting its node", StageState.STARTING)
                 return f"{where}: instance {entry.instance_id} is running"
             case Kind.FAILED:

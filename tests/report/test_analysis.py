@@ -20,6 +20,7 @@ from ppsmoke.run_events import (
     PhaseEntered,
     RecordsDropped,
     StageDoing,
+    StageIsReady,
     StagePace,
     StageState,
     StepRan,
@@ -199,6 +200,24 @@ def test_a_slow_download_bounds_the_start(tmp_path: Path) -> None:
 def test_a_member_that_came_late_bounds_the_start(tmp_path: Path) -> None:
     found = about(analysed(make(Recipe(join={1: 7.0})), tmp_path), "start")
     assert found.sentence == "stage 1 joined last, 6.5 s after all others: it was starting for 6.9 s"
+
+
+def test_a_create_call_that_was_not_answered_bounds_the_start(tmp_path: Path) -> None:
+    """Its machine, which is there all the same, has joined long before anybody may count on it."""
+    recipe = Recipe(remote=True)
+    made = begin(recipe)
+    for stage in range(recipe.stages):
+        made.add(recipe.zero + (9.0 if stage == 1 else 0.6), StageDoing(stage, StageState.STARTING, "running"))
+    made.add(recipe.zero + 0.9, StageDoing(1, StageState.RENTING, "no clear answer to its create call within 20 s"))
+    prepare(recipe, made, without=frozenset(range(recipe.stages)))
+    for stage in range(recipe.stages):
+        made.add(recipe.zero + 9.5, StageIsReady(stage, "CPU", 0.2, 0.3, 0.1))
+    made.events.sort(key=lambda event: event["at"])
+    serve(recipe, made, recipe.zero + 10.0)
+    assert about(analysed(made, tmp_path), "start").sentence == (
+        "stage 1 was known to run last, 8.4 s after all others: "
+        "it was being rented for 8.1 s (no clear answer to its create call within 20 s)"
+    )
 
 
 def test_the_wait_of_a_held_run_for_its_prompt_is_no_part_of_its_start(tmp_path: Path) -> None:

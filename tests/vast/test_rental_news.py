@@ -7,7 +7,7 @@ import asyncio
 from ppsmoke.errors import PpError
 from ppsmoke.run_events import StageState
 from ppsmoke.vast.lease_events import Entry, Kind
-from ppsmoke.vast.records import CreateRequest
+from ppsmoke.vast.records import CreateRequest, parse_instance
 from ppsmoke.vast.rental_news import RentalNews, WatchedListings
 from tests.vast.rented import Watcher
 
@@ -55,9 +55,17 @@ def test_a_create_call_that_is_not_answered_is_told_and_stays_known_as_the_cause
     assert view.lines == [
         "stage 1: the create call has had no clear answer for 0.01 s; if it rented, the listing will show it"
     ]
+    told.listed([parse_instance({"id": 42, "label": LABEL, "actual_status": "loading"})])
     told.entry(Entry(Kind.CREATED, label=LABEL, stage=1, instance_id=42))
     cause = "no clear answer to its create call within 0.01 s"
-    assert [doing for _, doing, _ in stages.told] == ["being rented", cause, f"being set up; {cause}"]
+    told.entry(Entry(Kind.RUNNING, label=LABEL, stage=1, instance_id=42))
+    assert stages.told == [
+        (1, "being rented", StageState.RENTING),
+        (1, cause, StageState.RENTING),
+        (1, f"pulling the image; {cause}", StageState.RENTING),
+        (1, f"being set up; {cause}", StageState.RENTING),
+        (1, "starting its node", StageState.STARTING),
+    ]
 
 
 def test_a_create_call_that_is_answered_is_not_spoken_of() -> None:
