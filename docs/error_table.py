@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ppsmoke.errors import Interrupted, PpError, RequestRejected
+from ppsmoke.node_cli import exit_status
 
 README = Path(__file__).parents[1] / "README.md"
 BEGIN = "<!-- error codes, by docs/error_table.py -->\n"
@@ -32,7 +33,10 @@ def meaning(cls: type[PpError]) -> str:
 
 
 def _status(cls: type[PpError]) -> str:
-    return "129, 130, 143" if cls is Interrupted else str(cls.exit_status)
+    if cls is Interrupted:
+        return "129, 130, 143"
+    of_node = exit_status(cls(""))
+    return str(cls.exit_status) if of_node == 1 else f"{cls.exit_status}; of `pp-gpu-node` {of_node}"
 
 
 def _below(cls: type[PpError], *, itself: bool = False) -> Iterator[type[PpError]]:

@@ -11,7 +11,7 @@ from typing import Any, TypeGuard, TypeVar
 
 from ppsmoke.bundle.names import CALLS, ENVIRONMENT, EVENTS, OFFERS, PLAN, RENTAL, RUN, SPANS
 from ppsmoke.errors import UsageError
-from ppsmoke.run_events import RunEvent, StepRan, event_from_json
+from ppsmoke.run_events import RunEvent, StepRan, TokenArrived, event_from_json
 
 _E = TypeVar("_E", bound=RunEvent)
 _FAR = 2**53  # further than any time, count or size goes
@@ -40,7 +40,8 @@ class Span:
 @dataclass(frozen=True, slots=True)
 class Bundle:
     """What a run left. A file that is not there is None or empty. `events` are sorted by time, `spans` by arrival;
-    `skipped` counts the lines of both that could not be read."""
+    `skipped` counts the lines of both that could not be read. `missing`: files that are not there, and
+    that such a run writes."""
 
     directory: Path
     environment: dict[str, Any] | None
@@ -54,6 +55,7 @@ class Bundle:
     stage_logs: dict[int, Path] = field(default_factory=dict)
     instance_logs: dict[int, Path] = field(default_factory=dict)
     vast_calls: Path | None = None
+    missing: tuple[str, ...] = ()
 
     def of_kind(self, kind: type[_E]) -> Iterator[tuple[Recorded, _E]]:
         """The events of one class, in order of time."""
@@ -62,11 +64,14 @@ class Bundle:
                 yield recorded, recorded.event
 
 
-def read_bundle(directory: Path) -> Bundle:
+def read_bundle(directory: Path | str) -> Bundle:
     """Raises UsageError where nothing of a run lies."""
+    directory = Path(directory)
     names = (ENVIRONMENT, EVENTS, RUN, PLAN)
     if not any((directory / name).is_file() for name in names):
-        why = f"none of {', '.join(names)} is in it" if directory.is_dir() else "there is no such directory"
+        why = "there is no such directory"
+        if directory.exists():
+            why = f"none of {', '.join(names)} is in it" if directory.is_dir() else "it is a file"
         raise UsageError(
             f"the path {directory} is no run's directory: {why}",
             remedy="Give what a run printed as its run directory, or nothing for that of the newest run.",
@@ -75,12 +80,14 @@ def read_bundle(directory: Path) -> Bundle:
     spans = [_span(body) for body in _lines(directory / SPANS)]
     read = [event for event in events if event is not None]
     timed = [span for span in spans if span is not None]
-    calls = directory / CALLS
+    calls, run = directory / CALLS, _object(directory / RUN)
+    had_tokens = any(isinstance(event.event, TokenArrived) for event in read) or bool((run or {}).get("tokens"))
+    due = (ENVIRONMENT, EVENTS, *((SPANS,) if had_tokens else ()))
     return Bundle(
         directory=directory,
         environment=_object(directory / ENVIRONMENT),
         plan=_object(directory / PLAN),
-        run=_object(directory / RUN),
+        run=run,
         offers=_json(directory / OFFERS),
         rental=_object(directory / RENTAL),
         events=tuple(sorted(read, key=lambda recorded: recorded.at)),
@@ -89,6 +96,7 @@ def read_bundle(directory: Path) -> Bundle:
         stage_logs=_numbered(directory, "stage"),
         instance_logs=_numbered(directory, "instance"),
         vast_calls=calls if calls.is_file() else None,
+        missing=tuple(name for name in due if not (directory / name).is_file()),
     )
 
 

@@ -113,6 +113,7 @@ class Analysis:
     log_tail: tuple[str, ...]
     lost: int
     steps_dropped: int
+    missing: tuple[str, ...]  # files that the run's directory lacks
 
     def as_json(self) -> dict[str, Any]:
         """Without single tokens' paths, which are in the trace."""
@@ -170,6 +171,7 @@ def analyse(story: Story) -> Analysis:
         log_tail=tuple(tail),
         lost=story.lost,
         steps_dropped=sum(dropped.values()),
+        missing=story.missing,
     )
 
 

@@ -18,7 +18,7 @@ from ppsmoke.figures import milliseconds, seconds, whole_seconds
 from ppsmoke.report.analysis import Analysis
 from ppsmoke.report.critical_path import Link, TokenPath
 from ppsmoke.report.story import Story
-from ppsmoke.report.text import machine_row, page, verdicts
+from ppsmoke.report.text import lacking, machine_row, page, verdicts
 from ppsmoke.run_events import TokenArrived
 from ppsmoke.wording import member_name, shown_model
 
@@ -122,6 +122,7 @@ def _title(a: Analysis) -> str:
 def _under(a: Analysis) -> str:
     parts = [f"exit status {a.ending.exit_status}"] if a.ending.exit_status is not None else []
     parts += [a.ending.error.what] if a.ending.error is not None else []
+    parts += [lacking(a)] if a.missing else []
     return ", ".join(parts)
 
 

@@ -38,7 +38,7 @@ class Story:
     """Times are seconds since the run began, which was `began_unix_s` (UTC). `run` is the content of run.json, None
     where the run left none, `offers` that of offers.json; `moments` are in order of time, steps apart; `logs`: the last
     lines of each stage's log; `within`: how far off a stage's times may be; `alive`: the run is not over; `lost`: lines
-    that could not be read.
+    that could not be read; `missing`: files that are not there and should be.
     """
 
     run: Mapping[str, Any] | None
@@ -53,6 +53,7 @@ class Story:
     within: Mapping[int, float] = field(default_factory=dict)
     alive: bool = False
     lost: int = 0
+    missing: tuple[str, ...] = ()
 
     def of(self, kind: type[E]) -> Iterator[tuple[Moment, E]]:
         """All records of one kind."""
@@ -194,6 +195,7 @@ def tell(bundle: Bundle, logs: Mapping[int, Sequence[str]] | None = None, *, ali
         within=within,
         alive=alive,
         lost=lost,
+        missing=bundle.missing,
     )
 
 

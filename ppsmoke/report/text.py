@@ -43,6 +43,8 @@ def _head(a: Analysis) -> Iterator[str]:
     parts += [f"{a.prompt_tokens} prompt tokens"] if a.prompt_tokens else []
     parts += ["on rented machines"] if a.remote else []
     yield from _wrapped("  ".join(parts))
+    if a.missing:
+        yield from _wrapped(lacking(a))
     ended: list[str] = [a.ending.how]
     if a.ending.how == "completed" and a.finish_reason:
         ended.append(f"by {a.finish_reason}")
@@ -63,6 +65,11 @@ def _head(a: Analysis) -> Iterator[str]:
         yield f"{a.steps_dropped} steps were too many to be recorded"
     if a.lost:
         yield f"{a.lost} lines of the records could not be read"
+
+
+def lacking(a: Analysis) -> str:
+    """What the directory does not have, as a sentence."""
+    return f"{' and '.join(a.missing)} missing in the run's directory: this is what the other files tell"
 
 
 def _verdict(a: Analysis) -> Iterator[str]:

@@ -59,6 +59,13 @@ def test_a_line_of_nonsense_costs_that_line_only(tmp_path: Path, line: str) -> N
     assert ([r.event for r in bundle.events], bundle.skipped, bundle.run) == ([BEGAN], 1, whole)
 
 
+def test_a_path_may_be_a_string_and_a_file_is_called_one(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text("{}")
+    assert read_bundle(str(tmp_path)).run == {}
+    with pytest.raises(UsageError, match=r"run\.json is no run's directory: it is a file"):
+        read_bundle(tmp_path / "run.json")
+
+
 def test_numbers_that_no_run_has_are_none(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text(
         '{"a": 1e999, "b": NaN, "c": -Infinity, "d": 1e300, "e": [1.5, -7, 9007199254740993]}'

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from ppsmoke.report.analysis import analyse
+from ppsmoke.report.html import html_page
 from ppsmoke.report.source import read_story
 from ppsmoke.report.text import page
 from ppsmoke.run_events import ErrorSeen, MemberSeen, MoneySpent, PathChanged, PhaseEntered
@@ -117,6 +118,16 @@ def test_one_file_of_a_bundle_is_enough_for_a_report(kept: str, tmp_path: Path) 
     lines = page(analyse(read_story(directory)))
     assert lines[0].startswith("run ")
     assert len(lines) > 1
+
+
+def test_a_file_that_is_not_there_is_named_at_the_top(tmp_path: Path) -> None:
+    directory = make(Recipe()).write(tmp_path)
+    assert not any("missing in" in line for line in page(analyse(read_story(directory))))
+    (directory / "events.jsonl").unlink()
+    story = read_story(directory)
+    analysis = analyse(story)
+    assert page(analysis)[1].startswith("events.jsonl missing in the run's directory")
+    assert "events.jsonl missing in" in html_page(story, analysis)
 
 
 def test_a_record_that_stops_in_the_middle_of_a_line(tmp_path: Path) -> None:
