@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Literal
 
 from ppsmoke import models
+from ppsmoke.api_arguments import check_arguments
 from ppsmoke.bundle.recorder import RecordedLog, RunRecorder
 from ppsmoke.command_steps import RunCommand, begin_records, empty_result, prepare
 from ppsmoke.errors import Interrupted, PpError, UsageError, VerifyMismatch
@@ -90,17 +91,9 @@ def run_local(
     RunFailed for a run that began and failed. Ctrl-C raises KeyboardInterrupt, SIGTERM and SIGHUP raise Interrupted.
     Call it outside an event loop, or as `await asyncio.to_thread(run_local, ...)`.
     """
+    check_arguments(locals())
     _refuse_inside_a_loop()
     _refuse_after_a_fork()
-    for name, value, low, high in (
-        ("max_tokens", max_tokens, 1, 2**31 - 1),
-        ("context", context, 1, 2**24),
-        ("temperature", temperature, 0, 1e6),
-        ("top_p", top_p, 1e-6, 1),
-        ("sample_seed", sample_seed, 0, 2**63 - 1),
-    ):
-        if not low <= value <= high:
-            raise UsageError(f"{name}={value} is out of range", remedy=f"Give a number from {low:g} to {high:g}.")
     command = RunCommand(
         num_stages=num_stages,
         prompt=prompt,
