@@ -162,7 +162,7 @@ def _spend_reached(state: BookState) -> float | None:
     if most is None or state.phase not in GOING_ON:
         return None
     living = [x for x in state.leases if x.made_at is not None and not (x.all_accepted and x.standing not in LIVE)]
-    rate = sum(x.candidate.price_per_hour * max(1, len(x.rented)) for x in living) / 3600
+    rate = sum(x.candidate.price_per_hour * max(1, len(x.rented)) for x in living) / state.limits.time_scale / 3600
     if rate <= 0:
         return None
     start = max(x.made_at or 0.0 for x in living)

@@ -45,13 +45,15 @@ class LeaseTimes:
 class LeaseLimits:
     """replacements: hosts that failed, per stage. refused: offers that were gone when asked for, per stage.
     max_spend: USD for the run, None for no bound. price_slack: how far an instance's price per hour may lie above that
-    of its offer, as a factor. missing: complete listings in a row without an instance before it counts as lost.
+    of its offer, as a factor. time_scale: seconds of ours that are one of the service's, which money is counted in; see
+    `LeaseTimes.scaled`. missing: complete listings in a row without an instance before it counts as lost.
     refusals: answers in a row that refuse the key before a release gives up."""
 
     replacements: int = 3
     refused: int = 6
     max_spend: float | None = None
     price_slack: float = 1.25
+    time_scale: float = 1.0
     missing: int = 3
     refusals: int = 5
 
@@ -190,11 +192,10 @@ class BookState:
 
 
 def spent(state: BookState, now: float) -> float:
-    """USD of all leases until `now`: price per hour times life, the disk of a starting instance taken at full price."""
-    return (
-        sum(_life(lease, now) * lease.candidate.price_per_hour * max(1, len(lease.rented)) for lease in state.leases)
-        / 3600
-    )
+    """USD of all leases until `now`: price per hour times life on the service's clock, the disk of a starting instance
+    taken at full price."""
+    lives = sum(_life(x, now) * x.candidate.price_per_hour * max(1, len(x.rented)) for x in state.leases)
+    return lives / state.limits.time_scale / 3600
 
 
 def _life(lease: Lease, now: float) -> float:

@@ -37,7 +37,7 @@ class RentalOptions:
     `vast_url`, `account`: where and on whose account (None: unknown) is rented; both go to the journal in
     `journal_dir`. `orphan_timeout_s`: a machine that has heard nothing of this process for so long destroys itself.
     `time_scale` shrinks the waits between calls and polls, as the client's does, for an emulator whose time passes
-    faster.
+    faster; money is counted in the emulator's time.
     """
 
     offers: tuple[Offer, ...]

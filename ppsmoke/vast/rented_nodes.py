@@ -86,9 +86,9 @@ class RentedNodes:
         """Rent: a running machine for each stage. Raises what the lease book's `acquire` does, EnvironmentFault."""
         self._site, self._news = site, news
         self._terms = self._make_terms(site)
-        renting, limits = (
-            self._renting,
-            LeaseLimits(replacements=self._renting.replacements, max_spend=self._renting.max_spend),
+        renting = self._renting
+        limits = LeaseLimits(
+            replacements=renting.replacements, max_spend=renting.max_spend, time_scale=renting.time_scale
         )
         header = header_of_this_process(site.run_id, renting.vast_url, renting.account)
         self._journal = Journal.begin(renting.journal_dir, header, at=time.time())

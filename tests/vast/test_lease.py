@@ -588,8 +588,11 @@ def test_a_key_that_is_refused_again_and_again_ends_the_wait() -> None:
     assert "does not accept the key" in book.state.unverified[0].reason
 
 
-def test_spending_is_bounded() -> None:
-    book = Book(limits=LeaseLimits(max_spend=0.05)).held()
+@pytest.mark.parametrize("scale", [1.0, 0.1])
+def test_spending_is_bounded(scale: float) -> None:
+    """`scale`: seconds of ours to one of the service's, which is what it bills."""
+    book = Book(limits=LeaseLimits(max_spend=0.05, time_scale=scale)).held()
+    held = [lease for lease in book.state.leases if lease.made_at is not None]
     wakeup = next_wakeup(book.state)
     while book.state.phase is Phase.HELD:
         assert wakeup is not None
@@ -598,6 +601,8 @@ def test_spending_is_bounded() -> None:
             book.hear(Listed((row(0), row(1)), book.now))
         wakeup = next_wakeup(book.state)
     assert spent(book.state, book.now) == pytest.approx(0.05)
+    ours = sum((book.now - (lease.made_at or 0.0)) * lease.candidate.price_per_hour for lease in held) / 3600
+    assert ours == pytest.approx(0.05 * scale)
     assert "0.05 USD" in str(book.state.error)
 
 

@@ -74,7 +74,7 @@ class Silent:
 
 @pytest.mark.slow
 def test_what_may_be_spent_ends_the_hold(tmp_path: Path) -> None:
-    done = rent_and_run(tmp_path, stub_options(tmp_path, 2), hold=Silent(), max_spend=0.0005)
+    done = rent_and_run(tmp_path, stub_options(tmp_path, 2), hold=Silent(), max_spend=0.05)
     assert done.result.error is not None
     assert "has spent" in str(done.result.error), done.told()
     assert (done.result.exit_status, done.left, done.billed_after) == (1, [], 0)

@@ -87,11 +87,11 @@ def state_of(leases: list[Lease], waiting: list[Candidate]) -> object:
 
 def test_a_run_that_has_spent_what_it_may_gives_everything_back(tmp_path: Path) -> None:
     options = stub_options(tmp_path, 2, SLOW, max_tokens=200)
-    done = rent_and_run(tmp_path, options, max_spend=0.0003)
+    done = rent_and_run(tmp_path, options, max_spend=0.03)
     assert done.result.error is not None
     assert done.result.error.what.startswith("the run has spent "), done.told()
     assert "--max-spend" in (done.result.error.remedy or "")
-    assert done.report.spent_usd < 0.003
+    assert 0.03 <= done.report.spent_usd < 0.3
     assert done.left == []
 
 
