@@ -87,10 +87,8 @@ def prepare(command: RunCommand, terminal: Terminal, run_id: str, open_: Callabl
     check_stage_count(command.num_stages, model.num_layers)
     prompt = read_prompt(command, model, command.prompt)
     if prompt.max_tokens < command.max_tokens and command.prompt_given:
-        terminal.line(
-            f"note: only {prompt.max_tokens} tokens fit behind the prompt's {len(prompt.tokens)} in a context of "
-            f"{command.context}"
-        )
+        fit = f"{counted(prompt.max_tokens, 'token')} {'fits' if prompt.max_tokens == 1 else 'fit'}"
+        terminal.line(f"note: only {fit} behind the prompt's {len(prompt.tokens)} in a context of {command.context}")
     return RunOptions(
         run_id=run_id,
         model=model,
@@ -133,7 +131,8 @@ def begin(command: RunCommand, options: RunOptions, terminal: Terminal) -> tuple
     logging.getLogger().addHandler(TerminalLog(terminal))
     logging.getLogger().addHandler(RecordedLog(recorder))
     model = shown_model(options.model.model_id)
-    asked = f"{len(options.prompt_tokens)} prompt tokens" if options.prompt_given else "prompts from standard input"
+    prompt = counted(len(options.prompt_tokens), "prompt token")
+    asked = prompt if options.prompt_given else "prompts from standard input"
     terminal.line(f"run {options.run_id[:8]}  {model}  {options.num_stages} stages  {asked}")
     terminal.line(f"run directory {short_path(options.log_dir)}")
     return options, recorder
@@ -204,7 +203,7 @@ def summary(result: RunResult) -> str:
     times = result.times
     if result.answers is not None:
         return f"done  {counted(result.answers, 'answer')}  total {times.total or 0:.1f} s"
-    parts = [f"{len(result.tokens)} tokens ({result.finish_reason or 'output closed'})"]
+    parts = [f"{counted(len(result.tokens), 'token')} ({result.finish_reason or 'output closed'})"]
     if times.first_token is not None:
         parts.append(f"first token {times.first_token:.2f} s")
     rate = times.decode_tok_s()

@@ -20,7 +20,7 @@ from ppsmoke.plan import EdgePlan, RunPlan, build_plan, check_stage_count
 from ppsmoke.request import model_plan
 from ppsmoke.roles import layer_ranges, role_of
 from ppsmoke.stage_memory import StageMemory, stage_memory
-from ppsmoke.wording import columns, shown_model
+from ppsmoke.wording import columns, counted, shown_model
 
 _CGROUP = Path("/sys/fs/cgroup")
 
@@ -119,7 +119,7 @@ def describe_plan(options: RunOptions, *, free: int | None) -> list[str]:
     return [
         f"model        {shown_model(plan.model.model_id)}: {plan.model.num_layers} blocks, "
         f"hidden size {plan.model.hidden_dim}",
-        f"request      {len(options.prompt_tokens)} prompt tokens, at most {plan.max_tokens} new, "
+        f"request      {counted(len(options.prompt_tokens), 'prompt token')}, at most {plan.max_tokens} new, "
         f"context {options.context}",
         f"memory       {size(total)}" + ("" if free is None else f" of {size(free)} free"),
         "",

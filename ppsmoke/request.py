@@ -21,6 +21,7 @@ from ppsmoke.plan import GgufModelPlan
 from ppsmoke.stage_memory import StageMemory, stage_memory
 from ppsmoke.stub_model import STUB_EOS_TOKEN, StubModel, parse_stub_model, stub_encode
 from ppsmoke.tokenizer import Tokenizer
+from ppsmoke.wording import counted
 
 
 class Detokenizer(Protocol):
@@ -200,7 +201,7 @@ def fit_to_context(prompt_tokens: int, max_tokens: int, context: int) -> int:
         raise UsageError("the prompt is empty", remedy="Give some text with --prompt.")
     if prompt_tokens > context:
         raise PromptTooLong(
-            f"the prompt has {prompt_tokens} tokens, more than the context of {context}",
+            f"the prompt has {counted(prompt_tokens, 'token')}, more than the context of {context}",
             remedy=f"Shorten it, or raise --context to at least {prompt_tokens + max_tokens - 1}.",
         )
     return min(max_tokens, context - prompt_tokens + 1)

@@ -40,6 +40,8 @@ class Verification:
     def describe(self) -> str:
         at = self.first_difference
         if at is None:
+            if len(self.tokens) == 1:
+                return "verified: the token equals that of one process"
             return f"verified: all {len(self.tokens)} tokens equal those of one process"
         return (
             f"the stages and one process part at token {at}: {_token_at(self.tokens, at)} here, "

@@ -28,11 +28,16 @@ def describe_error(error: PpError) -> list[str]:
     return lines
 
 
+def without_stop(text: str) -> str:
+    """What somebody else says, as a part of a sentence of ours, where a last full stop would stand in the middle."""
+    return text.removesuffix(".") if not text.endswith("..") else text
+
+
 def sentence(text: str) -> str:
     """As a line of its own: a plain word begins with a capital (a path, an address, a name or a
     command stays as it is), and the
     last full stop goes."""
-    text = text.removesuffix(".") if not text.endswith("..") else text
+    text = without_stop(text)
     first = text.split(" ", 1)[0]
     plain = first not in _COMMANDS and _PLAIN_WORD.fullmatch(first)
     return text[:1].upper() + text[1:] if plain else text
@@ -49,8 +54,9 @@ def printable(text: str, instead: str = " ") -> str:
 
 
 def one_line(text: str, most: int) -> str:
-    """What somebody else says, at most so many characters of it, without what a terminal would obey."""
-    line = " ".join(printable(text).split())
+    """What somebody else says, at most so many characters of it, without what a terminal would obey and without a last
+    full stop."""
+    line = without_stop(" ".join(printable(text).split()))
     return line if len(line) <= most else f"{line[: most - 3]}..."
 
 

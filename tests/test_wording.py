@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from ppsmoke.command_steps import summary
 from ppsmoke.errors import DeadlineExceeded, UsageError
+from ppsmoke.orchestrator.hold import Answer
+from ppsmoke.orchestrator.result import RunResult
 from ppsmoke.wording import (
     columns,
     counted,
@@ -104,3 +107,13 @@ def test_what_others_say_is_shown_and_not_obeyed() -> None:
     assert printable("a\x07", "?") == "a?"
     assert one_line(" a\r\n\x1b b\t c ", 40) == "a b c"
     assert one_line("x" * 41, 40) == "x" * 37 + "..."
+    assert one_line("Server disconnected without sending a response. ", 60) == (
+        "Server disconnected without sending a response"
+    )
+    assert one_line("it waits...", 40) == "it waits..."
+
+
+def test_one_token_is_one() -> None:
+    result = RunResult(run_id="00", model_id="m", num_stages=2, prompt_tokens=1, tokens=[5])
+    assert summary(result).startswith("done  1 token (")
+    assert Answer(1, (5,), "x", "eos", 0.5, None).describe().startswith("1 token (eos)")

@@ -12,7 +12,7 @@ from rich.text import Text
 from ppsmoke.display.state import DisplayState, StageView
 from ppsmoke.figures import elapsed, in_milliseconds, part_of_size
 from ppsmoke.run_events import StageState
-from ppsmoke.wording import printable
+from ppsmoke.wording import counted, printable
 
 _GAP = "  "
 _WIDE = 110  # from here on there is room for sentences
@@ -116,7 +116,7 @@ def _run_parts(state: DisplayState, now: float) -> list[str]:
 def _token_parts(state: DisplayState) -> list[str]:
     if not state.tokens:
         return []
-    parts = [f"{state.tokens} of {state.run.max_tokens} tokens"]
+    parts = [f"{state.tokens} of {counted(state.run.max_tokens, 'token')}"]
     if (rate := state.tokens_per_s) is not None:
         parts.append(f"{rate:.1f} tok/s")
     if (first := state.first_token_s) is not None:
@@ -188,7 +188,8 @@ def _aligned(rows: list[list[Text]], paper: Paper) -> list[Text]:
         for column, (cell, width) in enumerate(zip(row, widths, strict=True)):
             if column == 5 and not any(row[6:]):
                 line.append(_GAP).append_text(cell)  # nothing follows: it may be longer than its column
-            elif width:
+                break
+            if width:
                 line.append(_GAP if line else "").append_text(_fitted(cell, width, right=column in right))
         lines.append(line)
     return lines

@@ -6,6 +6,7 @@ from ppsmoke.display.frame import phase_words
 from ppsmoke.display.state import DisplayState, StageView
 from ppsmoke.figures import elapsed, part_of_size
 from ppsmoke.run_events import StageState
+from ppsmoke.wording import counted
 
 _FIRST_S = 5.0
 _AGAIN_S = 10.0
@@ -41,7 +42,8 @@ def _summary(state: DisplayState) -> str:
     """'preparing the stages: stages 0, 1 loading 4 of 6 blocks; stage 2 ready'"""
     if state.phase == "Running" and state.tokens:
         rate = state.tokens_per_s
-        return f"decoding: {state.tokens} of {state.run.max_tokens} tokens" + (f", {rate:.1f} tok/s" if rate else "")
+        came = f"{state.tokens} of {counted(state.run.max_tokens, 'token')}"
+        return f"decoding: {came}" + (f", {rate:.1f} tok/s" if rate else "")
     doing: dict[str, list[str]] = {}
     for stage in state.stages:
         doing.setdefault(_does(stage), []).append(str(stage.index))

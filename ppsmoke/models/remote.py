@@ -20,6 +20,7 @@ from ppsmoke import __version__
 from ppsmoke.errors import ModelFetchFailed
 from ppsmoke.models.cache import writing_to
 from ppsmoke.models.hub import Hub, is_private
+from ppsmoke.wording import without_stop
 
 _T = TypeVar("_T")
 
@@ -288,7 +289,7 @@ def _require_success(url: str, response: httpx.Response, has_token: bool) -> Non
 
 
 def _unreachable(url: str, error: Exception, when: str = "") -> ModelFetchFailed:
-    reason = str(error) or type(error).__name__
+    reason = without_stop(str(error)) or type(error).__name__
     return ModelFetchFailed(
         f"fetching {_name(url)} from {_host(url)} failed{when}: {reason}",
         remedy="check the network and the proxy variables, or give --model a file that is here already",

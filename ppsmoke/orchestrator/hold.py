@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ppsmoke.objects import FinishReason
+from ppsmoke.wording import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class Answer:
         }
 
     def describe(self) -> str:
-        parts = [f"{len(self.tokens)} tokens ({self.finish_reason})", f"first token {self.ttft_s:.2f} s"]
+        parts = [f"{counted(len(self.tokens), 'token')} ({self.finish_reason})", f"first token {self.ttft_s:.2f} s"]
         if self.decode_tok_s is not None:
             parts.append(f"{self.decode_tok_s:.1f} tok/s")
         return "  ".join(parts)

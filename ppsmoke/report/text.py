@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from ppsmoke.figures import milliseconds, percent, seconds, whole_seconds
 from ppsmoke.report.analysis import Analysis, EdgeFigures, MachineFigures, StageFigures
 from ppsmoke.run_events import MemberSeen
-from ppsmoke.wording import columns, printable, sentence, shown_model
+from ppsmoke.wording import columns, counted, printable, sentence, shown_model
 
 WIDTH = 80
 _MEMBER_LINES = 8
@@ -40,7 +40,7 @@ def page(analysis: Analysis) -> list[str]:
 
 def _head(a: Analysis) -> Iterator[str]:
     parts = [f"run {a.run_id[:8] or '-'}", shown_model(a.model_id) or "-", f"{a.stage_count} stages"]
-    parts += [f"{a.prompt_tokens} prompt tokens"] if a.prompt_tokens else []
+    parts += [counted(a.prompt_tokens, "prompt token")] if a.prompt_tokens else []
     parts += ["on rented machines"] if a.remote else []
     yield from _wrapped("  ".join(parts))
     if a.missing:
@@ -54,7 +54,7 @@ def _head(a: Analysis) -> Iterator[str]:
     yield from _wrapped(", ".join(ended))
     if a.tokens:
         rate = [f"{a.answers} {'answer' if a.answers == 1 else 'answers'}"] if a.answers is not None else []
-        rate += [f"{a.tokens} tokens"]
+        rate += [counted(a.tokens, "token")]
         rate += [f"first after {seconds(a.ttft_s)}"] if a.ttft_s is not None else []
         rate += [f"then {a.tokens_per_s:.1f} tok/s"] if a.tokens_per_s else []
         rate += [f"gaps p50 {seconds(a.gap_p50_s)}, p99 {seconds(a.gap_p99_s)}"] if a.gap_p50_s is not None else []

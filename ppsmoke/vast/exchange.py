@@ -19,6 +19,7 @@ from ppsmoke.models.hub import is_private
 from ppsmoke.vast.answers import PASSING, Call, Failure, FailureKind, read_answer
 from ppsmoke.vast.api_key import ApiKey
 from ppsmoke.vast.pacing import Pacer
+from ppsmoke.wording import without_stop
 
 log = logging.getLogger("ppsmoke.vast")
 
@@ -239,7 +240,7 @@ def _headers() -> dict[str, str]:
 
 
 def _reason(error: BaseException) -> str:
-    text = str(error) or type(error).__name__
+    text = without_stop(str(error)) or type(error).__name__
     return "the time for it has passed" if isinstance(error, TimeoutError | httpx.TimeoutException) else text[:200]
 
 

@@ -33,6 +33,7 @@ from ppsmoke.vast.lease_events import (
 from ppsmoke.vast.lease_labels import stage_label
 from ppsmoke.vast.lease_records import Candidate, Lease, Standing
 from ppsmoke.vast.records import CreateRequest, Instance, Offer, parse_instance
+from ppsmoke.wording import without_stop
 
 log = logging.getLogger("ppsmoke.vast")
 
@@ -178,4 +179,4 @@ class LeaseCalls:
 
 def reason_of(error: BaseException) -> str:
     """Its text; its name where it has none."""
-    return str(error) or type(error).__name__
+    return without_stop(str(error)) or type(error).__name__

@@ -17,6 +17,7 @@ import httpx
 from ppsmoke import __version__
 from ppsmoke.errors import PackageMissing, UsageError
 from ppsmoke.vast.stage_request import is_address
+from ppsmoke.wording import without_stop
 
 USUAL_INDEX = "https://pypi.org/simple"
 """Of a pip to which nobody said otherwise."""
@@ -194,7 +195,7 @@ def _host(url: str) -> str:
 def _why(error: Exception, deadline_s: float) -> str:
     if isinstance(error, TimeoutError):
         return f"it did not answer within {deadline_s:g} s"
-    return str(error) or type(error).__name__
+    return without_stop(str(error)) or type(error).__name__
 
 
 def _no_address(url: str) -> UsageError:

@@ -56,6 +56,15 @@ def test_a_failure_is_said_in_the_row_of_its_stage_and_the_last_frame_leaves_the
     assert drawn(fold(state, RunEnded(1), 9.2), 9.2, 80) == expected("failed_80")
 
 
+@pytest.mark.parametrize("width", [80, 100, 120])
+def test_nothing_that_fits_is_followed_by_the_sign_of_a_cut(width: int) -> None:
+    for length in range(10, width):
+        what = "x" * length
+        state = fold(told(LOCAL, DECODING), StageDoing(1, StageState.FAILED, what), 9.0)
+        row = drawn(state, 9.1, width).splitlines()[2]
+        assert row.endswith((f"  {what}", "x…"))
+
+
 @pytest.mark.parametrize("width", range(10, 140))
 def test_no_width_makes_a_line_wrap_or_hides_a_stage(width: int) -> None:
     for run, events in ((LOCAL, PREPARING), (LOCAL, DECODING), (RENTED, RENTING)):

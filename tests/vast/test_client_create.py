@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from contextlib import suppress
 
 import httpx
@@ -142,11 +143,12 @@ def test_only_a_connection_that_never_was_proves_that_nothing_was_made(
     error: type[httpx.RequestError], outcome: str
 ) -> None:
     def fail(request: httpx.Request) -> httpx.Response:
-        raise error("broken")
+        raise error("It broke.")
 
     with pytest.raises(CreateFailed) as caught:
         use_client(lambda c: c.create(31224551, REQUEST), transport=httpx.MockTransport(fail))
     assert caught.value.outcome == outcome
+    assert not re.search(r"\.[;),]|\.$", str(caught.value))
 
 
 @pytest.mark.parametrize("name", ["err_429_text", "err_429_detail_json", "create_connect_error"])
