@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -32,6 +33,7 @@ from ppsmoke.stage.orchestrator_files import orchestrator_files
 from ppsmoke.stage.settings import NodeSettings, parse_settings
 
 _TRY_S = 60.0
+_FRAME = re.compile(r'^  File "(.+)", line (\d+)', re.MULTILINE)
 
 
 def main() -> int:
@@ -73,10 +75,10 @@ def try_code(folder: Path, environ: Mapping[str, str]) -> None:
     if here is not None and wanted != here:
         other = sorted((wanted or frozenset()) ^ here)
         raise EnvironmentFault(f"its requirements are not those of the code that runs here: {', '.join(other)}")
-    said = _run(("ppsmoke.node_cli", "--version"), environ)
+    said = _run(("ppsmoke.node_cli", "--version"), environ, folder)
     if said != f"pp-gpu-node {__version__}":
         raise EnvironmentFault(f"its node calls itself {said[:100]!r}, and pp-gpu-node {__version__} runs here")
-    _run(("ppsmoke_worker", "--help"), environ)
+    _run(("ppsmoke_worker", "--help"), environ, folder)
 
 
 def _fetch(settings: NodeSettings, name: str, sha256: str) -> bytes:
@@ -116,7 +118,7 @@ def _requirements(folder: Path | None) -> frozenset[str] | None:
     return next((frozenset(one.requires or ()) for one in found), None)
 
 
-def _run(module: tuple[str, str], environment: Mapping[str, str]) -> str:
+def _run(module: tuple[str, str], environment: Mapping[str, str], folder: Path) -> str:
     try:
         done = subprocess.run(
             [sys.executable, "-P", "-m", *module],
@@ -131,9 +133,16 @@ def _run(module: tuple[str, str], environment: Mapping[str, str]) -> str:
     except subprocess.TimeoutExpired:
         raise EnvironmentFault(f"{' '.join(module)} did not end within {_TRY_S:g} s") from None
     if done.returncode != 0:
-        last = next((line for line in reversed(done.stderr.splitlines()) if line.strip()), "it said nothing")
-        raise EnvironmentFault(f"{' '.join(module)} ended with status {done.returncode}: {last[:300]}")
+        raise EnvironmentFault(f"{' '.join(module)} ended with status {done.returncode}: {_why(done.stderr, folder)}")
     return done.stdout.strip()
+
+
+def _why(said: str, folder: Path) -> str:
+    """The last line of what a program wrote; with the place in the code of `folder`, where a traceback has one."""
+    last = next((line for line in reversed(said.splitlines()) if line.strip()), "it said nothing")
+    places = [match for match in _FRAME.finditer(said) if Path(match[1]).is_relative_to(folder)]
+    where = f" ({Path(places[-1][1]).relative_to(folder)}, line {places[-1][2]})" if places else ""
+    return f"{last[:300]}{where}"
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ from ppsmoke.transport.hello import PROTOCOL_VERSION
 from ppsmoke.waiting import wait_for
 
 _POLL_S = 0.25
+_REFUSED = "the new code is refused, the chain goes on as it was"
 _TOLD_S = 5.0  # how much earlier than we a node gives up
 
 
@@ -171,7 +172,8 @@ class Redeployments:
         try:
             await self._prepare(work)
         except PpError as error:
-            self._view.line(f"the new code is refused, the chain goes on as it was: {error}")
+            self._view.line(f"{_REFUSED}: {error}")
+            self._answer(_REFUSED)
             self._end(_failed(error))
             self._told()
             return
@@ -216,10 +218,14 @@ class Redeployments:
             raise DeadlineExceeded(what, stage=stage, phase="redeploy") from None
         if work.refusals:
             stage, why = min(work.refusals.items())
-            raise RunFailed(f"stage {stage} cannot use the new code: {why}", stage=stage, phase="redeploy")
+            what = f"stage {stage} cannot use the new code: {why}"
+            raise RunFailed(what, stage=stage, phase="redeploy", remedy="Mend it, and send it again.")
 
     def _say(self, text: str) -> None:
         self._view.line(text)
+        self._answer(text)
+
+    def _answer(self, text: str) -> None:
         if self._mailbox is not None and self._work is not None:
             self._mailbox.answer(self._work.request, AnswerLine(text))
 

@@ -92,6 +92,11 @@ def test_code_that_cannot_even_be_loaded_is_refused_and_the_chain_goes_on(
     program = (sys.executable, "-P", "-c", breaks + "ppsmoke.cli.main()")
     failed = box.run("--redeploy", program=program, env=new).failed(1, why)
     assert failed.out == b""
+    said = failed.err.splitlines()
+    assert said[-1] == "  fix: Mend it, and send it again"
+    assert "the new code is refused, the chain goes on as it was" in said
+    place = text.resolve().relative_to(tmp_path / "new")
+    assert f"({place}, line " in " ".join(failed.err.split())
     say(run, "two")
     assert end(run) == f"{stub_text(FIRST, 4, MODEL)}\n{stub_text('two', 4, MODEL)}\n"
     assert any(line.startswith("the new code is refused, the chain goes on as it was") for line in run.lines)
