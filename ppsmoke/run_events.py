@@ -62,7 +62,8 @@ class StagePlaced:
 
 @dataclass(frozen=True, slots=True)
 class StageDoing:
-    """`done` of `total` in `unit`s, where the state can say; `detail` is a few words more."""
+    """`done` of `total` in `unit`s, where the state can say; `detail` is a few words more. `anew`: on another machine;
+    what the one before was at counts no more."""
 
     stage: int
     state: StageState
@@ -71,6 +72,7 @@ class StageDoing:
     total: int | None = None
     unit: Literal["", "bytes", "blocks", "kernels"] = ""
     deadline_s: float | None = None
+    anew: bool = False
 
 
 @dataclass(frozen=True, slots=True)

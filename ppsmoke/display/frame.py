@@ -211,6 +211,8 @@ def _what(stage: StageView, paper: Paper) -> Text:
     """How far the stage is, or what it has come to."""
     if stage.state is StageState.FAILED:
         return Text(re.sub(rf"^stage {stage.index}(: |'s )", "", stage.detail), "red")
+    if stage.state in (StageState.STOPPING, StageState.STOPPED) and stage.detail:
+        return Text(stage.detail, "dim")
     if stage.done is not None and stage.total:
         return _progress(stage, 20 if paper.width >= _WIDE else 10)
     if not stage.prepared:

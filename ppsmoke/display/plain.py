@@ -11,6 +11,7 @@ from ppsmoke.wording import counted
 _FIRST_S = 5.0
 _AGAIN_S = 10.0
 _ANYWAY_S = 60.0
+_TOLD_IN_DETAIL = (StageState.RENTING, StageState.STARTING, StageState.STOPPING, StageState.STOPPED)
 
 
 class PlainLines:
@@ -55,7 +56,7 @@ def _does(stage: StageView) -> str:
     if stage.done is not None and stage.total and stage.total > 1:
         done = f"{stage.done} of {stage.total} {stage.unit}"
         return f"{stage.state} {part_of_size(stage.done, stage.total) if stage.unit == 'bytes' else done}"
-    if stage.state in (StageState.RENTING, StageState.STARTING) and stage.detail:
+    if stage.state in _TOLD_IN_DETAIL and stage.detail:
         return stage.detail
     return str(stage.state)
 

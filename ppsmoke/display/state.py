@@ -108,7 +108,7 @@ def fold(state: DisplayState, event: RunEvent, now: float) -> DisplayState:
             return replace(_restarting(state, now), phase="Provisioning", phase_since=now, phase_deadline_s=deadline_s)
         case PhaseEntered(phase, deadline_s):
             state = _idle(state, now) if phase == "Idle" else state
-            state = _stopping(state, now) if phase == "TearingDown" else state
+            state = _stopping(state, now) if phase in ("TearingDown", "Done") else state
             return replace(state, phase=phase, phase_since=now, phase_deadline_s=deadline_s)
         case StagePlaced(stage, host):
             return _with(state, stage, {"host": host})
@@ -184,7 +184,9 @@ def _later(state: DisplayState, away_s: float) -> DisplayState:
 
 def _doing(state: DisplayState, event: StageDoing, now: float) -> DisplayState:
     known = _stage(state, event.stage)
-    if known is None or _comes_late(known.state, event.state):
+    if known is not None and (known.state, event.state) == (StageState.STOPPED, StageState.STOPPING) and event.detail:
+        return _with(state, event.stage, {"detail": event.detail})  # its machine, when the stage itself has ended
+    if known is None or (not event.anew and _comes_late(known.state, event.state)):
         return state
     if state.run.remote and state.budget_ends is None and state.run.budget_s is not None:
         state = replace(state, budget_ends=now + state.run.budget_s)  # from the first create call
@@ -195,7 +197,7 @@ def _doing(state: DisplayState, event: StageDoing, now: float) -> DisplayState:
         "unit": event.unit,
         "deadline_s": event.deadline_s,
     }
-    if event.state is StageState.RENTING and known.state is not StageState.RENTING:
+    if event.anew:
         news |= {"device": "", "path": "", "round_trip_s": None}  # another machine; which, will be told
     return _with(state, event.stage, {**_in(state, event.stage, event.state, now), **news})
 
@@ -204,7 +206,7 @@ def _comes_late(known: StageState, news: StageState) -> bool:
     """A failure stays until there is another machine; messages that overtook others turn nothing back."""
     if known is StageState.FAILED:
         return news is not StageState.RENTING
-    if news in (StageState.STARTING, StageState.JOINING):
+    if news in (StageState.RENTING, StageState.STARTING, StageState.JOINING):
         return _ORDER[known] > _ORDER[news]
     if news in (StageState.FETCHING, StageState.LOADING, StageState.COMPILING, StageState.LINKING):
         return _ORDER[known] >= _ORDER[StageState.READY]

@@ -68,8 +68,10 @@ class Happenings:
         """What a stage says it is doing. One that names no state is news in words alone."""
         if news.state not in list(StageState):
             return
-        known = {"done": news.done, "total": news.total} if news.total else {}
-        self._view.happened(StageDoing(news.stage_index, StageState(news.state), news.phase, unit=news.unit, **known))
+        done, total = (news.done, news.total) if news.total else (None, None)
+        self._view.happened(
+            StageDoing(news.stage_index, StageState(news.state), news.phase, done=done, total=total, unit=news.unit)
+        )
 
     def stage_ready(self, times: StageTimes) -> None:
         self._view.happened(StageIsReady(times.stage, times.device, times.load, times.compile, times.ready))

@@ -54,8 +54,8 @@ class NodeNews(Protocol):
     def node_ended(self, stage: int, error: PpError) -> None:
         """The stage's process or machine is known to be gone, or as good as gone."""
 
-    def node_state(self, stage: int, doing: str, state: StageState = StageState.RENTING) -> None:
-        """What the stage's machine does at the moment, for the user: 'pulling the image'."""
+    def node_state(self, stage: int, doing: str, state: StageState = StageState.RENTING, *, anew: bool = False) -> None:
+        """What the stage's machine does at the moment, for the user: 'pulling the image'; `anew`: it is another one."""
 
     def source_failed(self, error: PpError) -> None:
         """There will be no nodes, or none any more."""

@@ -361,8 +361,8 @@ class ChainRun(MeshEvents):
     def source_failed(self, error: PpError) -> None:
         self._faults.report(error)
 
-    def node_state(self, stage: int, doing: str, state: StageState = StageState.RENTING) -> None:
-        self._view.happened(StageDoing(stage, state, doing))
+    def node_state(self, stage: int, doing: str, state: StageState = StageState.RENTING, *, anew: bool = False) -> None:
+        self._view.happened(StageDoing(stage, state, doing, anew=anew))
         self._waiting.stage_does(stage, doing)
 
     def renting_began(self) -> None:

@@ -22,25 +22,28 @@ _UNANSWERED_S = 20.0
 
 
 class RentalNews:
-    """`offers`: what is known of machines, by offer."""
+    """`offers`: what is known of machines, by offer; `num_stages`: for how many one is rented."""
 
-    def __init__(self, view: View, news: NodeNews, offers: Mapping[int, Offer]) -> None:
+    def __init__(self, view: View, news: NodeNews, offers: Mapping[int, Offer], num_stages: int) -> None:
         self._view = view
         self._news = news
         self._offers = offers
+        self._num_stages = num_stages
         self._began = False
         self._offer_of: dict[str, int] = {}
         self._instance_of: dict[str, int] = {}
         self._awaited: dict[str, int] = {}  # the stage of each label
-        self._unanswered: dict[str, str] = {}  # labels whose create call takes long, in words
+        self._label_of: dict[int, str] = {}  # each stage's last attempt
+        self._releasing = False
+        self._unanswered: dict[int, str] = {}  # what a create call that takes long is to each stage, in words
 
     def listed(self, instances: Iterable[Instance]) -> None:
         """What a listing shows of the machines that are awaited."""
         for instance in instances:
             label = label_of(instance)
             stage, doing = self._awaited.get(label), judge(instance).reason
-            if stage is not None and label in self._unanswered:
-                self._news.node_state(stage, f"{doing}; {self._unanswered[label]}", StageState.RENTING)
+            if stage is not None and stage in self._unanswered:
+                self._news.node_state(stage, f"{doing}; {self._unanswered[stage]}", StageState.RENTING)
             elif stage is not None:
                 self._news.node_state(stage, doing, StageState.STARTING)
 
@@ -49,8 +52,11 @@ class RentalNews:
         stage = self._awaited.get(label)
         if stage is None:
             return
-        self._unanswered[label] = f"no clear answer to its create call within {after_s:g} s"
-        self._news.node_state(stage, self._unanswered[label], StageState.RENTING)
+        self._unanswered[stage] = f"no clear answer to its create call within {after_s:g} s"
+        for other in self._not_begun():
+            self._unanswered[other] = f"kept waiting by the create call of stage {stage}"
+        for held_up in (stage, *self._not_begun()):
+            self._news.node_state(held_up, self._unanswered[held_up], StageState.RENTING)
         said = f"the create call has had no clear answer for {after_s:g} s"
         self._view.line(f"stage {stage}: {said}; if it rented, the listing will show it")
 
@@ -64,7 +70,8 @@ class RentalNews:
             if entry.label is not None and entry.offer_id is not None and entry.stage is not None:
                 self._offer_of[entry.label] = entry.offer_id
                 self._awaited[entry.label] = entry.stage
-            self._doing(entry, "being rented")
+                self._label_of[entry.stage] = entry.label
+            self._doing(entry, "being rented", anew=True)
         elif (text := self._line(entry)) is not None:
             self._view.line(text)
         if entry.kind not in (Kind.INTENT, Kind.CREATED, Kind.UNKNOWN):
@@ -87,18 +94,26 @@ class RentalNews:
                 self._doing(entry, "looked for")
                 return f"{where}: whether it was rented is not known ({entry.reason}); the list of instances will tell"
             case Kind.RUNNING:
-                self._unanswered.pop(entry.label or "", None)
+                self._unanswered.pop(-1 if entry.stage is None else entry.stage, None)
                 self._doing(entry, "starting its node", StageState.STARTING)
                 return f"{where}: instance {entry.instance_id} is running"
             case Kind.FAILED:
-                self._doing(entry, "being replaced")
+                self._doing(entry, "being replaced", anew=True)
                 return f"{where}: instance {entry.instance_id or '-'} is given up: {entry.reason}"
+            case Kind.DESTROY:
+                self._ends(entry, "destroying", StageState.STOPPING)
+                return None
             case Kind.GONE:
+                made = entry.label in self._instance_of
+                self._ends(entry, "destroyed" if made else "nothing was rented", StageState.STOPPED)
                 instance_id = self._instance_of.get(entry.label or "")
                 return None if instance_id is None else f"{where}: instance {instance_id} is verified as destroyed"
             case Kind.UNVERIFIED:
                 return f"{where}: instance {entry.instance_id or entry.label} is not verified as destroyed"
             case Kind.RELEASE:
+                self._releasing = True
+                for stage in self._not_begun():
+                    self._news.node_state(stage, "nothing was rented", StageState.STOPPED)
                 return f"giving everything back: {entry.reason}"
             case _:
                 return None
@@ -109,11 +124,21 @@ class RentalNews:
             return ""
         return f", {offer.gpu_name}, {offer.location or '-'}, {offer.price_per_hour_usd:.3f} USD an hour"
 
-    def _doing(self, entry: Entry, doing: str, state: StageState = StageState.RENTING) -> None:
-        if state is StageState.RENTING and (why := self._unanswered.get(entry.label or "")) is not None:
+    def _ends(self, entry: Entry, doing: str, state: StageState) -> None:
+        """The end of a machine is that of its stage when everything ends and it is the stage's last one."""
+        if self._releasing and entry.stage is not None and self._label_of.get(entry.stage) == entry.label:
+            self._doing(entry, doing, state)
+
+    def _doing(self, entry: Entry, doing: str, state: StageState = StageState.RENTING, *, anew: bool = False) -> None:
+        if entry.stage is None or entry.stage < 0:
+            return
+        if state is StageState.RENTING and (why := self._unanswered.get(entry.stage)) is not None:
             doing = f"{doing}; {why}"
-        if entry.stage is not None and entry.stage >= 0:
-            self._news.node_state(entry.stage, doing, state)
+        self._news.node_state(entry.stage, doing, state, anew=anew)
+
+    def _not_begun(self) -> list[int]:
+        """Stages whose turn to be rented has not come."""
+        return [stage for stage in range(self._num_stages) if stage not in self._label_of]
 
 
 def _detail(entry: Entry) -> str:

@@ -92,7 +92,7 @@ class RentedNodes:
         )
         header = header_of_this_process(site.run_id, renting.vast_url, renting.account)
         self._journal = Journal.begin(renting.journal_dir, header, at=time.time())
-        told = RentalNews(self._view, news, {offer.id: offer for offer in renting.offers})
+        told = RentalNews(self._view, news, self._offers, self._options.num_stages)
         self._book = LeaseBook(
             WatchedListings(self._client, told),
             self._journal,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ppsmoke.display.frame import phase_words
+from ppsmoke.display.frame import Paper, frame, phase_words
 from ppsmoke.display.state import begin, fold
 from ppsmoke.run_events import (
     EdgeMeasured,
@@ -95,6 +95,29 @@ def test_the_budget_counts_from_the_first_create_call_and_of_a_local_run_from_it
     assert told(RENTED, RENTING).budget_ends == 310.0
     local = type(LOCAL)("0" * 32, "m", ((0, 1), (1, 2)), 1, 1, remote=False, budget_s=60.0)
     assert begin(local, 5.0).budget_ends == 65.0
+
+
+@pytest.mark.parametrize("news", [StageState.RENTING, StageState.STARTING, StageState.JOINING])
+def test_what_a_listing_says_late_turns_a_stage_that_works_not_back_but_another_machine_does(news: StageState) -> None:
+    state = fold(told(RENTED, RENTING), StageDoing(0, StageState.COMPILING, "", 0, 1, "kernels"), 20.0)
+    assert fold(state, StageDoing(0, news, "running"), 21.0) == state
+    again = fold(state, StageDoing(0, news, "being rented", anew=True), 21.0).stages[0]
+    assert (again.state, again.since, again.detail, again.done) == (news, 21.0, "being rented", None)
+
+
+@pytest.mark.parametrize("phase", ["TearingDown", "Done"])
+def test_machines_that_are_destroyed_say_so_whatever_they_were_at(phase: str) -> None:
+    state = fold(told(RENTED, RENTING), PhaseEntered(phase), 20.0)
+    assert {stage.state for stage in state.stages} == {StageState.STOPPING}
+    state = fold(state, StageDoing(1, StageState.STOPPED), 21.0)
+    for stage in (0, 1):
+        state = fold(state, StageDoing(stage, StageState.STOPPING, "destroying"), 22.0)
+    state = fold(state, StageDoing(0, StageState.STARTING, "running"), 23.0)
+    rows = [line.plain for line in frame(state, 23.0, Paper(80))]
+    assert ["stopping" in rows[1], "stopped" in rows[2]] == [True, True]
+    assert ["destroying" in row for row in rows[1:]] == [True, True, False]
+    state = fold(state, StageDoing(0, StageState.STOPPED, "destroyed"), 24.0)
+    assert (state.stages[0].state, state.stages[0].detail) == (StageState.STOPPED, "destroyed")
 
 
 def test_a_failure_stays_in_sight_until_there_is_another_machine() -> None:
