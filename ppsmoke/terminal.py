@@ -210,7 +210,8 @@ def _same_place() -> bool:
 
 
 class TerminalLog(logging.Handler):
-    """Warnings of the parts below, and of asyncio, as lines of news; a traceback only with --debug.
+    """Warnings of the parts below, and of asyncio, as lines of news; a traceback only with --debug, and what its record
+    calls `expected`.
 
     What connections do once a run has failed is the failure's shadow: it is in the run's records, and would stand above
     the reason here.
@@ -223,7 +224,8 @@ class TerminalLog(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         if self._terminal.run_failed and not self._terminal.debug and record.name.startswith(_CONNECTIONS):
             return
-        if record.exc_info and self._terminal.debug:
+        expected = getattr(record, "expected", False)
+        if expected or (record.exc_info and self._terminal.debug):
             self._terminal.detail(self.format(record))
         else:
             why = f": {record.exc_info[1]}" if record.exc_info else ""

@@ -19,6 +19,7 @@ def test_warnings_are_news_and_a_traceback_is_for_debug_alone(
     log = logging.Logger("part")
     log.addHandler(TerminalLog(Terminal(quiet=quiet, debug=debug)))
     log.info("linked with stage 1")
+    log.warning("another node is stage 1 now", extra={"expected": True})
     log.warning("refused a link from node 12ab34cd: %s", "the join token is wrong")
     try:
         raise ValueError("surprise")
@@ -26,6 +27,7 @@ def test_warnings_are_news_and_a_traceback_is_for_debug_alone(
         log.exception("a listener failed")
     said = capsys.readouterr().err
     assert "linked" not in said
+    assert ("another node is stage 1 now" in said) is debug
     assert ("refused a link from node 12ab34cd: the join token is wrong" in said) is not quiet
     assert ("a listener failed" in said) is not quiet
     assert ("Traceback" in said) is debug

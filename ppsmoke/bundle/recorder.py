@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ppsmoke.bundle import names
 from ppsmoke.bundle.facts import host_facts
@@ -135,4 +135,5 @@ class RecordedLog(logging.Handler):
         self._recorder = recorder
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._recorder.happened(NoteMade(self.format(record), "warning"))
+        level: Literal["detail", "warning"] = "detail" if getattr(record, "expected", False) else "warning"
+        self._recorder.happened(NoteMade(self.format(record), level))

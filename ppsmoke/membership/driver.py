@@ -200,8 +200,9 @@ class SwimDriver:
                 case Detour(peer, in_a_row):
                     if in_a_row >= MAX_DETOURS:
                         self._events.path_broken(peer)
-                case Note(peer, _, text):
-                    log.warning("membership from %s: %s", self._events.name_of(peer), text)
+                case Note(peer, reason, text):
+                    expected = {"expected": reason == "replaced"}
+                    log.warning("membership from %s: %s", self._events.name_of(peer), text, extra=expected)
                 case _:
                     self._events.news(action)
 

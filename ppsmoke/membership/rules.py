@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ppsmoke.membership.api import ENTRY_NAME, EXIT_NAME, ORCHESTRATOR_NAME, stage_name
-from ppsmoke.membership.swim import AdmitRule, NameRule
+from ppsmoke.membership.swim import AdmitRule, NameRule, Replaced
 
 
 def name_rule(stage_count: int) -> NameRule:
@@ -45,7 +45,7 @@ def admit_rule(orchestrator_id: str, stage_count: int, planned: Mapping[str, int
         if node_id not in planned:
             return "this node is not in the run's plan"
         if planned[node_id] < 0:
-            return f"another node is stage {stage_index} now"
+            return Replaced(f"another node is stage {stage_index} now")
         if planned[node_id] != stage_index:
             return f"the plan has this node as stage {planned[node_id]}, not {stage_index}"
         return None

@@ -108,11 +108,16 @@ class JoinRefused:
     reason: str
 
 
+class Replaced(str):
+    """Why one is not admitted whose place another one has taken: nothing is wrong, it has not ended yet."""
+
+
 @dataclass(frozen=True, slots=True)
 class Note:
     """For the log: something is wrong with what `peer` sends. Once per peer and `reason`.
 
-    reason: one of "malformed", "oversized", "version", "cluster", "admission", "name", "jump", "forged", "full".
+    reason: one of "malformed", "oversized", "version", "cluster", "admission", "replaced", "name", "jump", "forged",
+    "full".
     """
 
     peer: str

@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterable
 
 from ppsmoke.membership.swim import wire
-from ppsmoke.membership.swim.api import Action, Identity, Note, Send
+from ppsmoke.membership.swim.api import Action, Identity, Note, Replaced, Send
 from ppsmoke.membership.swim.awareness import Awareness
 from ppsmoke.membership.swim.broadcast import Broadcasts
 from ppsmoke.membership.swim.config import MAX_ADDRESS_BYTES, SwimConfig
@@ -52,6 +52,10 @@ class Core:
         if key not in self._noted and len(self._noted) < self.config.max_notes:
             self._noted.add(key)
             self.emit(Note(peer, reason, text))
+
+    def note_refused(self, peer: str, refusal: str) -> None:
+        """Say once why `peer` is not admitted."""
+        self.note(peer, "replaced" if isinstance(refusal, Replaced) else "admission", refusal)
 
     def send(
         self, to: str, kind: Kind, body: bytes = b"", *, claims: Iterable[Claim] = (), reliable: bool = False

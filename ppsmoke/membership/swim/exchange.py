@@ -68,7 +68,7 @@ class Exchange:
             return
         refusal = core.config.admit(sender, claims[0].stage_index)
         if refusal is not None:
-            core.note(sender, "admission", refusal)
+            core.note_refused(sender, refusal)
         elif core.table.get(sender) is None and not self._members.make_room():
             refusal = f"there are {core.config.max_members} members already"
             core.note(sender, "full", refusal)

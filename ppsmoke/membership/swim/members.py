@@ -196,7 +196,7 @@ class Members:
         if claim.node_id == sender:
             refusal = self._core.config.admit(claim.node_id, claim.stage_index)
             if refusal is not None:
-                self._core.note(sender, "admission", refusal)
+                self._core.note_refused(sender, refusal)
             return refusal is None
         if claim.incarnation > record.incarnation + MAX_JUMP:
             self._core.note(sender, "jump", f"says that {claim.node_id[:8]} is at incarnation {claim.incarnation}")

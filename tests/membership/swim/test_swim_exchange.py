@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from ppsmoke.membership.rules import admit_rule
 from ppsmoke.membership.swim import MAX_MESSAGE_BYTES, Action, Joined, JoinRefused, Swim, wire
 from ppsmoke.membership.swim.wire import Claim, Kind
 from tests.membership.swim.kit import (
@@ -137,6 +138,15 @@ def test_the_admission_rule_refuses_with_its_reason() -> None:
     assert got.body == "the plan has no stage 4"
     assert notes(actions) == [(node(5), "admission")]
     assert swim.view(node(5)) is None
+
+
+def test_one_that_was_replaced_is_refused_and_nothing_is_wrong_with_it() -> None:
+    refuse = admit_rule(node(0), 9, {node(5): -1})
+    swim = machine(config=replace(CONFIG, admit=refuse))
+    actions = swim.receive(node(5), join_message(5), 1.0)
+    ((_, got),) = sent(actions, Kind.REFUSE, to=5)
+    assert "another node is stage" in str(got.body)
+    assert notes(actions) == [(node(5), "replaced")]
 
 
 def test_a_full_cluster_refuses() -> None:
