@@ -84,9 +84,11 @@ def _phases(a: Analysis) -> Iterator[str]:
     if not a.phases:
         return
     rows: list[tuple[str, ...]] = [("phase", "from s", "took s", "deadline")]
+    first = next((phase for phase in a.phases if phase.phase == "Planning"), None)
     for phase in a.phases:
         limit = f"{phase.deadline_s:g} s {phase.option}".strip() if phase.deadline_s is not None else ""
-        name = f"{phase.title} (renting)" if a.remote and phase.phase == "Planning" else phase.title
+        # After new code the stages start anew, on the machines that are there.
+        name = f"{phase.title} (renting)" if a.remote and phase is first else phase.title
         rows.append((name, f"{phase.begin:.2f}", f"{phase.seconds:.2f}", limit))
     if len(rows) > _PHASE_LINES:  # a run that was held for many prompts
         left_out = len(rows) - _PHASE_LINES

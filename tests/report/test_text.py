@@ -149,6 +149,14 @@ def test_a_path_is_never_broken(tmp_path: Path) -> None:
     assert path in text(made, tmp_path)
 
 
+def test_a_start_with_new_code_rents_nothing(tmp_path: Path) -> None:
+    made = make(Recipe(remote=True))
+    for at, phase in ((50.0, "Redeploying"), (51.0, "Planning"), (52.0, "Provisioning")):
+        made.add(at, PhaseEntered(phase))
+    lines = text(made, tmp_path).splitlines()
+    assert [line.split("  ")[1] for line in lines if line.startswith("  Boot")] == ["Boot (renting)", "Boot"]
+
+
 def test_of_a_rented_run_the_time_that_renting_took_is_called_so(tmp_path: Path) -> None:
     lines = text(make(Recipe(remote=True)), tmp_path / "far").splitlines()
     assert any(line.startswith("  Boot (renting)") for line in lines)
