@@ -148,7 +148,7 @@ class ModelFetchFailed(EnvironmentFault):
     """The model could not be fetched from where it is published."""
 
     code = "model_fetch_failed"
-    default_remedy = "Check the network and the proxy variables, or give the path of a .gguf file."
+    default_remedy = "Check the network and the proxy variables, or give --model PATH, a .gguf file here."
 
 
 class ModelCorrupt(EnvironmentFault):

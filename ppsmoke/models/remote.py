@@ -19,7 +19,7 @@ import httpx
 from ppsmoke import __version__
 from ppsmoke.errors import ModelFetchFailed
 from ppsmoke.models.cache import writing_to
-from ppsmoke.models.hub import Hub, is_private
+from ppsmoke.models.hub import Hub, is_private, origin
 from ppsmoke.wording import without_stop
 
 _T = TypeVar("_T")
@@ -156,7 +156,7 @@ class Remote:
             failures = 1 if done > best else failures + 1
             best = max(best, done)
             if failures > len(self._pauses_s):
-                raise _unreachable(file.url, broke, f" after {done} of {file.size or 'unknown'} bytes") from broke
+                raise self._unreachable(file.url, broke, f" after {done} of {file.size or 'unknown'} bytes") from broke
             time.sleep(self._pauses_s[failures - 1])
 
     def _retrying(self, url: str, ask: Callable[[], _T]) -> _T:
@@ -164,12 +164,22 @@ class Remote:
             try:
                 return ask()
             except httpx.ConnectError as error:  # nobody there: trying again in a second changes nothing
-                raise _unreachable(url, error) from error
+                raise self._unreachable(url, error) from error
             except (httpx.TransportError, _Unavailable) as error:
                 if pause_s is None:
-                    raise _unreachable(url, error) from error
+                    raise self._unreachable(url, error) from error
                 time.sleep(pause_s)
         raise AssertionError("unreachable")
+
+    def _unreachable(self, url: str, error: Exception, when: str = "") -> ModelFetchFailed:
+        reason = without_stop(str(error)) or type(error).__name__
+        mirror = ""
+        if origin(url) == origin(self._hub.endpoint):
+            mirror = ", set HF_ENDPOINT to a mirror (and HF_TOKEN where it wants a login)"
+        return ModelFetchFailed(
+            f"fetching {_name(url)} from {_host(url)} failed{when}: {reason}",
+            remedy=f"check the network and the proxy variables{mirror}, or give --model PATH, a .gguf file here",
+        )
 
     @contextlib.contextmanager
     def _get(self, url: str, headers: dict[str, str]) -> Iterator[_Answer]:
@@ -286,14 +296,6 @@ def _require_success(url: str, response: httpx.Response, has_token: bool) -> Non
     if status >= 500:
         raise _Unavailable(f"it answered with status {status}")
     raise ModelFetchFailed(f"{host} answered the request for {name} with status {status}")
-
-
-def _unreachable(url: str, error: Exception, when: str = "") -> ModelFetchFailed:
-    reason = without_stop(str(error)) or type(error).__name__
-    return ModelFetchFailed(
-        f"fetching {_name(url)} from {_host(url)} failed{when}: {reason}",
-        remedy="check the network and the proxy variables, or give --model a file that is here already",
-    )
 
 
 def _host(url: str) -> str:

@@ -270,6 +270,12 @@ def test_nobody_there(server: FileServer, cache: Path) -> None:
     with pytest.raises(ModelFetchFailed, match=r"fetching tiny.gguf from 127.0.0.1:1 failed") as caught:
         ensure_model(parse_model(f"{unused}/tiny.gguf"), cache_dir=cache, env=ENV)
     assert "network" in (caught.value.remedy or "")
+    assert "--model PATH" in (caught.value.remedy or "")
+    assert "HF_ENDPOINT" not in (caught.value.remedy or "")
+    with pytest.raises(ModelFetchFailed) as caught:
+        ensure_model(parse_model(f"{unused}/tiny.gguf"), cache_dir=cache, env={**ENV, "HF_ENDPOINT": unused})
+    for name in ("HF_ENDPOINT", "HF_TOKEN", "--model PATH"):
+        assert name in (caught.value.remedy or "")
 
 
 def test_a_proxy_setting_that_cannot_be_used(server: FileServer, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
