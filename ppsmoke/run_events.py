@@ -21,6 +21,7 @@ class StageState(StrEnum):
     FETCHING = "fetching"
     LOADING = "loading"
     COMPILING = "compiling"
+    LOADED = "loaded"  # and waits for what the others are still at
     LINKING = "linking"
     READY = "ready"
     PREFILL = "prefill"

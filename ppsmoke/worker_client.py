@@ -149,6 +149,12 @@ class WorkerProcess:
         ready = asyncio.shield(self._pipe.ready)
         return _ready_of(await self._within(ready, deadline_s, "starting the worker"))
 
+    def when_ready(self, callback: Callable[[], None]) -> None:
+        """Call it once the ready line is there; never where none comes."""
+        self._pipe.ready.add_done_callback(
+            lambda ready: callback() if not ready.cancelled() and ready.exception() is None else None
+        )
+
     async def configure(self, *, model: str, layer_start: int, layer_end: int, context: int) -> WorkerReady:
         """Gives the worker a range and forgets all requests."""
         fields: dict[str, Any] = {

@@ -28,6 +28,7 @@ _STYLES = {
     StageState.FETCHING: "cyan",
     StageState.LOADING: "cyan",
     StageState.COMPILING: "cyan",
+    StageState.LOADED: "green",
     StageState.LINKING: "cyan",
     StageState.READY: "green",
     StageState.PREFILL: "green",

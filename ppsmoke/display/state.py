@@ -206,7 +206,7 @@ def _comes_late(known: StageState, news: StageState) -> bool:
     """A failure stays until there is another machine; messages that overtook others turn nothing back."""
     if known is StageState.FAILED:
         return news is not StageState.RENTING
-    if news in (StageState.RENTING, StageState.STARTING, StageState.JOINING):
+    if news in (StageState.RENTING, StageState.STARTING, StageState.JOINING, StageState.LOADED):
         return _ORDER[known] > _ORDER[news]
     if news in (StageState.FETCHING, StageState.LOADING, StageState.COMPILING, StageState.LINKING):
         return _ORDER[known] >= _ORDER[StageState.READY]

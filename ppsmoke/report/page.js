@@ -31,7 +31,7 @@ const placeName = (source, target) =>
 // ---- the rows of the timeline, each with its spans in order
 
 const STATE_COLOR = { renting: "boot", starting: "boot", joining: "boot", fetching: "fetch", loading: "load",
-  compiling: "compile", linking: "link", ready: "ready", prefill: "prefill", decoding: "decoding", stopping: "stop",
+  compiling: "compile", loaded: "ready", linking: "link", ready: "ready", prefill: "prefill", decoding: "decoding", stopping: "stop",
   stopped: "stop", failed: "bad" };
 const LANE = 46, FIRST = 34, LEFT = 92, TOP = 8, AXIS = 26;
 

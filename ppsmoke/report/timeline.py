@@ -8,7 +8,14 @@ from ppsmoke.report.story import Story
 from ppsmoke.run_events import MemberSeen, PhaseEntered, StageDoing, StageState
 
 _ENDS = (StageState.STOPPED, StageState.FAILED)
-_AFTER_JOINING = (StageState.FETCHING, StageState.LOADING, StageState.COMPILING, StageState.LINKING, StageState.READY)
+_AFTER_JOINING = (
+    StageState.FETCHING,
+    StageState.LOADING,
+    StageState.COMPILING,
+    StageState.LOADED,
+    StageState.LINKING,
+    StageState.READY,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ class Progress:
     """`text` in words; `state` as in StageProgress, `done` of `total` in `unit`s, a total of 0: not known."""
 
     text: str
-    state: Literal["fetching", "loading", "compiling", "linking"]
+    state: Literal["fetching", "loading", "compiling", "loaded", "linking"]
     done: int = 0
     total: int = 0
     unit: Unit = ""

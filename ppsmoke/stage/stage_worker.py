@@ -35,6 +35,7 @@ class StageWorker:
         self._model = settings.model  # what the worker was given: a file that is here
         self._process: WorkerProcess | None = None
         self._started = asyncio.Event()
+        self._preparing = False
 
     @property
     def starts_at_once(self) -> bool:
@@ -72,11 +73,13 @@ class StageWorker:
         log.info("worker started, pid %d", self._process.pid)
         self._on_progress(Progress("starting its worker", "loading"))
         self._process.died.add_done_callback(self._died)
+        self._process.when_ready(self._loaded)
         self._started.set()
 
     async def prepare(self, message: ProvisionStage) -> WorkerReady:
         """Ready for the plan's range and facts. Raises as WorkerProcess does, and StageFaulted for other facts."""
         settings = self._settings
+        self._preparing = True
         if not self.starts_at_once:
             # Bounded by the fetch's own deadline; a fetch that fails is a fault of the stage.
             await self._started.wait()
@@ -119,6 +122,11 @@ class StageWorker:
         progress = worker_progress(fields)
         if progress is not None:
             self._on_progress(progress)
+
+    def _loaded(self) -> None:
+        """Nothing is to be done before the plan comes, which is when all have joined."""
+        if not self._preparing:
+            self._on_progress(Progress("waiting for the other stages", "loaded"))
 
     def _died(self, died: asyncio.Future[WorkerDied]) -> None:
         if not died.cancelled():

@@ -120,6 +120,15 @@ def test_machines_that_are_destroyed_say_so_whatever_they_were_at(phase: str) ->
     assert (state.stages[0].state, state.stages[0].detail) == (StageState.STOPPED, "destroyed")
 
 
+def test_a_stage_that_has_loaded_waits_for_the_others() -> None:
+    state = fold(told(LOCAL, PREPARING), StageDoing(1, StageState.COMPILING, "", 1, 1, "kernels"), 4.0)
+    state = fold(state, StageDoing(1, StageState.LOADED, "waiting for the other stages"), 5.0)
+    [row] = [line.plain for line in frame(state, 7.0, Paper(80)) if "10-19" in line.plain]
+    assert row.partition("loaded")[2].split() == ["waiting", "for", "the", "other", "stages", "2.0", "s"]
+    state = fold(state, StageDoing(1, StageState.LINKING, "linking with its neighbours"), 8.0)
+    assert fold(state, StageDoing(1, StageState.LOADED, "waiting for the other stages"), 8.1) == state
+
+
 def test_a_failure_stays_in_sight_until_there_is_another_machine() -> None:
     state = fold(told(RENTED, RENTING), StageDoing(0, StageState.FAILED, "its container ended"), 20.0)
     for news in (StageState.STOPPING, StageState.STOPPED, StageState.LOADING):
