@@ -185,7 +185,9 @@ def _start(story: Story, states: Sequence[StateSpan]) -> Culprit | None:
     also until the service says that it runs."""
     end = story.started_at
     joined = joined_at(story)
-    ready = {event.stage: moment.at for moment, event in story.of(StageIsReady)}
+    ready: dict[int, float] = {}
+    for moment, event in story.of(StageIsReady):
+        ready.setdefault(event.stage, moment.at)  # what new code did later is no part of the start
     if end is None or end <= 0 or not ready:
         return None
     join_by = _late(joined, 0.0)

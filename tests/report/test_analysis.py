@@ -228,6 +228,7 @@ def test_the_wait_of_a_held_run_for_its_prompt_is_no_part_of_its_start(tmp_path:
         made.add(ready_at - 0.1, StageDoing(stage, StageState.LINKING))
     made.add(ready_at, PhaseEntered("Idle"))
     serve(recipe, made, ready_at + 20.0)
+    made.add(ready_at + 30.0, StageIsReady(2, "CPU", 0.2, 0.3, 0.5))  # with new code
     found = about(analysed(made, tmp_path), "start")
     assert found.sentence.startswith("no stage was late: the chain was ready for a prompt after 1.0 s; the longest")
     assert "20" not in found.sentence
