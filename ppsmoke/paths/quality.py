@@ -32,17 +32,17 @@ def judged(edges: Iterable[EdgeMeasured]) -> list[EdgeMeasured]:
 
 
 def _warning(edge: EdgeMeasured, some_direct: bool) -> str:
-    """A clause behind the edge's name; the first rule that holds is the reason, since it mostly explains the others."""
+    """A clause behind the edge's name: a relay's detour, which explains the rest, or all that is slow."""
     if edge.path == "relay" and some_direct and _between_stages(edge):
         return "goes over a relay although others are direct"
+    slow: list[str] = []
     if edge.round_trip_s is not None and edge.round_trip_s > SLOW_ROUND_TRIP_S:
-        return (
-            f"has a round trip of {in_milliseconds(edge.round_trip_s)}, more than {in_milliseconds(SLOW_ROUND_TRIP_S)}"
-        )
+        took, limit = in_milliseconds(edge.round_trip_s), in_milliseconds(SLOW_ROUND_TRIP_S)
+        slow.append(f"has a round trip of {took}, more than {limit}")
     if _between_stages(edge) and edge.bytes_per_s and edge.probe_bytes / edge.bytes_per_s > SLOW_PART_S:
-        took_s = edge.probe_bytes / edge.bytes_per_s
-        return f"takes {elapsed(took_s)} for one part of a prompt, more than {SLOW_PART_S:g} s"
-    return ""
+        took = elapsed(edge.probe_bytes / edge.bytes_per_s)
+        slow.append(f"takes {took} for one part of a prompt, more than {SLOW_PART_S:g} s")
+    return ", and ".join(slow)
 
 
 def edge_name(source: int | None, target: int | None) -> str:

@@ -48,6 +48,13 @@ def test_an_edge_is_bad_that_takes_long_for_a_part_of_a_prompt(bytes_per_s: floa
     assert warnings(edge(1, None, bytes_per_s=bytes_per_s)) == [""], "tokens are small"
 
 
+def test_of_an_edge_that_is_slow_in_both_ways_both_are_said() -> None:
+    (said,) = warnings(edge(0, 1, round_trip_s=0.3, bytes_per_s=50_000))
+    assert said == (
+        "has a round trip of 300 ms, more than 250 ms, and takes 2.0 s for one part of a prompt, more than 1 s"
+    )
+
+
 def test_the_table_is_in_the_order_of_the_chain_and_names_every_way() -> None:
     edges = judged([edge(1, None), edge(0, 1, bytes_per_s=None), edge(None, 0, round_trip_s=None)])
     lines = edge_lines(edges)
