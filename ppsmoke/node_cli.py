@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import logging
 import os
 import secrets
@@ -16,6 +15,7 @@ from contextlib import suppress
 
 from ppsmoke.errors import BadNodeEnvironment, JoinRefused, OrchestratorLost, PpError
 from ppsmoke.log_format import RedactingFormatter
+from ppsmoke.parent_death import signalled_at_the_parents_death
 from ppsmoke.redaction import Redactor, secret_values
 from ppsmoke.stage.new_code import Successor
 from ppsmoke.stage.node import StageNode
@@ -33,7 +33,6 @@ from ppsmoke.wording import describe_error
 log = logging.getLogger("ppsmoke.node")
 
 _LAST_RESORT_S = 1.5
-_PR_SET_PDEATHSIG = 1
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -93,7 +92,8 @@ async def _run(settings: NodeSettings) -> Successor | None:
     node = StageNode(settings, secret_key=key, announce=_announce)
     logging.getLogger().addHandler(ReportedLog(node.reporting))
     if settings.lifeline:
-        _be_woken_at_the_parents_death()
+        # A node that is stopped, as by SIGSTOP, cannot see its lifeline close and would stay for ever.
+        signalled_at_the_parents_death(signal.SIGCONT)
         threading.Thread(target=_watch_lifeline, args=(node, asyncio.get_running_loop()), daemon=True).start()
     await node.run()
     return node.successor
@@ -116,12 +116,6 @@ def _announce(ticket: str) -> None:
         print(f"{ADDRESS_PREFIX}{ticket}", flush=True)
     except OSError as error:
         raise OrchestratorLost(f"nobody reads this node's address: {error.strerror}") from None
-
-
-def _be_woken_at_the_parents_death() -> None:
-    """A node that is stopped, as by SIGSTOP, cannot see its lifeline close and would stay for ever."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGCONT)
 
 
 def _watch_lifeline(node: StageNode, loop: asyncio.AbstractEventLoop) -> None:

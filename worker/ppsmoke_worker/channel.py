@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import queue
 import select
@@ -15,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from ppsmoke.errors import PpError, RequestRejected
+from ppsmoke.parent_death import signalled_at_the_parents_death
 from ppsmoke.step_socket import StepSocket
 from ppsmoke.worker_decoder import MessageDecoder
 from ppsmoke.worker_protocol import Message, Op, encode_line, error_fields
 
 _READ_BYTES = 1 << 20
 _QUEUED_MESSAGES = 64
-_PR_SET_PDEATHSIG = 1
 
 
 class EventWriter:
@@ -140,8 +139,7 @@ def end_now(status: int) -> None:
 
 def die_with(parent: int) -> None:
     """Ends this process with its parent, even when the parent is killed and this one is deep in a computation."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    signalled_at_the_parents_death(signal.SIGKILL)
     if os.getppid() != parent:  # it died before the line above
         os._exit(0)
 
