@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import select
-import stat
 import time
 from pathlib import Path
 
@@ -21,9 +20,7 @@ def read_named(path: Path, *, most: int, patience_s: float | None = None) -> byt
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     try:
-        if stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return _whole(descriptor, most)
-        return _piece_by_piece(descriptor, most, PATIENCE_S if patience_s is None else patience_s)
+        return _read(descriptor, most, PATIENCE_S if patience_s is None else patience_s)
     finally:
         os.close(descriptor)
 
@@ -39,16 +36,8 @@ def write_named(path: Path, text: str, *, patience_s: float | None = None) -> No
         file.write(text)
 
 
-def _whole(descriptor: int, most: int) -> bytes:
-    pieces, length = [], 0
-    while length < most and (piece := os.read(descriptor, min(_PIECE, most - length))):
-        pieces.append(piece)
-        length += len(piece)
-    return b"".join(pieces)
-
-
-def _piece_by_piece(descriptor: int, most: int, patience_s: float) -> bytes:
-    """A pipe that nobody has opened to write reads as ended, so it is first waited for."""
+def _read(descriptor: int, most: int, patience_s: float) -> bytes:
+    """A pipe that nobody has opened to write reads as ended, so it is first waited for; a file is always ready."""
     pieces, length = [], 0
     ready = select.poll()
     ready.register(descriptor, select.POLLIN)
