@@ -78,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         status = _run_app(list(sys.argv[1:] if arguments is None else arguments))
     except Interrupted as again:  # another signal, while the first one was on its way to its report
         status = again.exit_status
-    exit_on_signals(status or None)
+    exit_on_signals(status)
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):
             stream.flush()

@@ -24,8 +24,8 @@ def report_command(directory: Path | None, *, as_json: bool, html: Path | None, 
     """Print the page of text (or the analysis as one object), and write the files that are asked for.
 
     Without a directory it is the newest run's in the usual place; in place of one a run's id may stand, as it printed
-    it. With the page for a browser, and no other place for
-    the trace, the trace goes into the run's directory, if that may be written to.
+    it. With the page for a browser, and no other place for the trace, the trace goes into the run's directory, if that
+    may be written to.
 
     Raises UsageError where there is no directory and for one that is no run's, EnvironmentFault where a file cannot be
     written.
@@ -51,9 +51,8 @@ def report_command(directory: Path | None, *, as_json: bool, html: Path | None, 
 
 
 def _named(directory: Path) -> Path:
-    return (
-        folder_of_run(str(directory), os.environ) if is_run_id(str(directory)) and not directory.exists() else directory
-    )
+    given = str(directory)
+    return folder_of_run(given, os.environ) if is_run_id(given) and not directory.exists() else directory
 
 
 def _newest() -> Path:

@@ -56,9 +56,9 @@ def raise_on_signals() -> None:
         signal.signal(number, _raise)
 
 
-def exit_on_signals(status: int | None = None) -> None:
-    """From now on an ending signal ends the process at once, with `status` or else its own: what was begun has ended,
-    only the report is left."""
+def exit_on_signals(status: int = 0) -> None:
+    """From now on an ending signal ends the process at once, with `status`, or its own in place of 0: what was begun
+    has ended, only the report is left."""
     for number in ending_signals():
         signal.signal(number, lambda number, _frame: os._exit(status or interruption(number).exit_status))
 

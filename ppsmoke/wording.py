@@ -34,9 +34,8 @@ def without_stop(text: str) -> str:
 
 
 def sentence(text: str) -> str:
-    """As a line of its own: a plain word begins with a capital (a path, an address, a name or a
-    command stays as it is), and the
-    last full stop goes."""
+    """As a line of its own: a plain word begins with a capital (a path, an address, a name or a command stays as it
+    is), and the last full stop goes."""
     text = without_stop(text)
     first = text.split(" ", 1)[0]
     plain = first not in _COMMANDS and _PLAIN_WORD.fullmatch(first)

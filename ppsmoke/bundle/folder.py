@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ppsmoke.errors import EnvironmentFault, PpError, UsageError
 from ppsmoke.logs import state_dir
-from ppsmoke.run_ids import only_run
+from ppsmoke.run_ids import is_run_id, only_run
 
 KEPT_RUNS = 20
 KEPT_S = 24 * 3600.0
@@ -132,7 +132,7 @@ def _temporary_folder(run_id: str, *, otherwise: EnvironmentFault) -> RunFolder:
 def _runs_in(folder: Path, prefix: str = "") -> list[Path]:
     """What is named like a run there; nothing where the folder cannot be read."""
     try:
-        found = [path for path in folder.iterdir() if _is_run_id(path.name.removeprefix(prefix))]
+        found = [path for path in folder.iterdir() if _is_whole_run_id(path.name.removeprefix(prefix))]
         return [path for path in found if path.name.startswith(prefix) and path.is_dir()]
     except OSError:
         return []
@@ -188,5 +188,5 @@ def _made_at(path: Path) -> float:
         return 0.0
 
 
-def _is_run_id(name: str) -> bool:
-    return len(name) == 32 and all(c in "0123456789abcdef" for c in name)
+def _is_whole_run_id(name: str) -> bool:
+    return len(name) == 32 and is_run_id(name)

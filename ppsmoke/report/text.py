@@ -53,7 +53,7 @@ def _head(a: Analysis) -> Iterator[str]:
     ended.append(f"after {seconds(a.total_s)}")
     yield from _wrapped(", ".join(ended))
     if a.tokens:
-        rate = [f"{a.answers} {'answer' if a.answers == 1 else 'answers'}"] if a.answers is not None else []
+        rate = [counted(a.answers, "answer")] if a.answers is not None else []
         rate += [counted(a.tokens, "token")]
         rate += [f"first after {seconds(a.ttft_s)}"] if a.ttft_s is not None else []
         rate += [f"then {a.tokens_per_s:.1f} tok/s"] if a.tokens_per_s else []

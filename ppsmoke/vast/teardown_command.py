@@ -54,7 +54,7 @@ def teardown_command(
     if error is not None:
         terminal.error(error)
     status = 0 if error is None else error.exit_status
-    exit_on_signals(status or None)
+    exit_on_signals(status)
     if as_json:
         body = work.as_json() | {"exit_status": status}
         if error is not None:
