@@ -28,14 +28,7 @@ from ppsmoke.messages import Feedback
 from ppsmoke.orchestrator.options import Deadlines, OutputGone, RunOptions
 from ppsmoke.orchestrator.result import RunResult
 from ppsmoke.orchestrator.run import LocalRun
-from ppsmoke.preflight import (
-    available_memory,
-    check_announced_model,
-    check_loopback,
-    check_memory,
-    stage_memories,
-)
-from ppsmoke.process_limits import check_process_limits
+from ppsmoke.preflight import check_announced_model, check_machine
 from ppsmoke.request import Model, open_model
 from ppsmoke.run_events import NoteMade, RunEvent, Seen
 from ppsmoke.signal_loop import run_with_signals
@@ -132,9 +125,7 @@ def _run(
     began = time.monotonic()
     options = prepare(command, silent, run_id, lambda: _open(command))
     prepared = time.monotonic() - began
-    check_memory(stage_memories(options), available_memory())
-    check_process_limits(command.num_stages)
-    check_loopback()
+    check_machine(options, loopback=True)
     _processes.append(os.getpid())
     options, recorder = begin_records(command, options, log.warning)
     records = RecordedLog(recorder)

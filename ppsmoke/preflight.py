@@ -17,6 +17,7 @@ from ppsmoke.messages import EdgeKind
 from ppsmoke.model_facts import ModelFacts
 from ppsmoke.orchestrator.options import RunOptions
 from ppsmoke.plan import EdgePlan, RunPlan, build_plan, check_stage_count
+from ppsmoke.process_limits import check_process_limits
 from ppsmoke.request import model_plan
 from ppsmoke.roles import layer_ranges, role_of
 from ppsmoke.stage_memory import StageMemory, stage_memory
@@ -58,6 +59,15 @@ def check_memory(memories: Sequence[StageMemory], free: int) -> None:
 
 def _stages_to(index: int) -> str:
     return "it needs" if index == 0 else f"stages 0 to {index} need"
+
+
+def check_machine(options: RunOptions, *, loopback: bool) -> None:
+    """Raises EnvironmentFault, NotEnoughMemory where this machine cannot run all these stages. `loopback`: they are to
+    meet there."""
+    check_memory(stage_memories(options), available_memory())
+    check_process_limits(options.num_stages)
+    if loopback:
+        check_loopback()
 
 
 def check_loopback() -> None:

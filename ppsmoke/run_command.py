@@ -25,13 +25,10 @@ from ppsmoke.output import RunOutput
 from ppsmoke.preflight import (
     available_memory,
     check_announced_model,
-    check_loopback,
-    check_memory,
+    check_machine,
     describe_plan,
     plan_json,
-    stage_memories,
 )
-from ppsmoke.process_limits import check_process_limits
 from ppsmoke.request import Model, open_model
 from ppsmoke.signal_loop import run_with_signals
 from ppsmoke.stub_model import is_stub_model
@@ -56,12 +53,9 @@ def run_command(command: RunCommand) -> int:
             lines = describe_plan(options, free=available_memory())
             print(json.dumps(plan_json(options)) if command.as_json else "\n".join(lines), flush=True)
             return 0
-        check_memory(stage_memories(options), available_memory())
-        check_process_limits(command.num_stages)
+        check_machine(options, loopback=not command.relay_urls)
         if command.relay_urls:
             options = _with_relays(command, options, terminal)
-        else:
-            check_loopback()
         options, recorder = begin(command, options, terminal)
         result = _serve(command, options, terminal, recorder)
         result.times.model = prepared
